@@ -3,8 +3,8 @@
 //   node bundle.mjs          writes ../crates/regatta-server/page and page.lock
 //   node bundle.mjs --check  builds into a temporary directory and fails if the committed page differs
 //
-// page.lock has two hashes: of the page's sources, and of the built page. A test of the workspace computes both again
-// without Node (xtask/tests/page.rs), so a page that does not belong to its sources is found by `cargo test`.
+// page.lock contains two hashes: of the page's sources and of the built page. A Rust test (xtask/tests/page.rs) computes
+// both without Node, so `cargo test` finds a built page that does not match its sources.
 
 import { createHash } from 'node:crypto';
 import { cpSync, mkdtempSync, readFileSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
@@ -17,7 +17,7 @@ const web = fileURLToPath(new URL('.', import.meta.url));
 const page = join(web, '../crates/regatta-server/page');
 const lock = join(web, '../crates/regatta-server/page.lock');
 
-/** Everything that the built page depends on. Tests do not change it. */
+/** Everything that the built page depends on. Test files are excluded below. */
 const SOURCES = ['index.html', 'package.json', 'package-lock.json', 'tsconfig.json', 'vite.config.ts', 'src'];
 
 function filesOf(path) {
@@ -29,7 +29,7 @@ function filesOf(path) {
   }
 }
 
-/** Hashes files by their paths from `top`, in the order of these paths' bytes. */
+/** Hashes files together with their paths relative to `top`, sorted by the bytes of these paths. */
 function hashOf(top, paths) {
   const named = paths.map((path) => [relative(top, path).split(sep).join('/'), path]);
   named.sort(([a], [b]) => Buffer.compare(Buffer.from(a), Buffer.from(b)));
@@ -47,14 +47,14 @@ try {
   await build({ root: web, logLevel: 'warn', build: { outDir: fresh, emptyOutDir: true } });
   if (process.argv.includes('--check')) {
     if (hashOf(fresh, filesOf(fresh)) !== hashOf(page, filesOf(page))) {
-      console.error('the committed page differs from what its sources build: run `npm run bundle` in web/');
+      console.error('the committed page does not match its sources: run `npm run bundle` in web/');
       process.exitCode = 1;
     }
   } else {
     rmSync(page, { recursive: true, force: true });
     cpSync(fresh, page, { recursive: true });
-    const words = '# Written by `npm run bundle` in web/. Do not edit; a conflict is resolved by running that again.\n';
-    writeFileSync(lock, `${words}sources ${hashOf(web, sources)}\npage ${hashOf(page, filesOf(page))}\n`);
+    const header = '# Written by `npm run bundle` in web/. Do not edit; a conflict is resolved by running that again.\n';
+    writeFileSync(lock, `${header}sources ${hashOf(web, sources)}\npage ${hashOf(page, filesOf(page))}\n`);
   }
 } finally {
   rmSync(fresh, { recursive: true, force: true });

@@ -1,4 +1,4 @@
-// A daemon of its own with a repository, scripted agents and work for them, for the browser to look at.
+// A test world: a daemon with a repository, agents and tasks. Also the tasks of the scenarios.
 
 import { execFileSync, spawnSync } from 'node:child_process';
 import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
@@ -10,7 +10,6 @@ const PROVIDERS = ['claude', 'codex', 'gemini', 'opencode'];
 export const HOSTILE = '<script>window.hacked=1</script><img src=x onerror="window.hacked=1"> \u001b[31mred\u001b[0m\u001b]0;title\u0007 \u202eevil\u202c [click](javascript:window.hacked=1)';
 
 const TEAM = `name = "harbour"
-motto = "many crews, separate lanes"
 
 [lead]
 name = "amy"
@@ -42,22 +41,22 @@ export class World {
   }
 
   run(...args) {
-    return this.ended(0, ...args);
+    return this.runExpecting(0, ...args);
   }
 
-  /** Runs it to the end that is expected; what it said is told where it ends otherwise. */
-  ended(code, ...args) {
+  /** Runs a command and returns its output. Throws if it ends with another exit code than `code`. */
+  runExpecting(code, ...args) {
     const done = spawnSync(this.binary, args, { cwd: this.repo ?? this.dir, env: this.env, encoding: 'utf8', stdio: ['ignore', 'pipe', 'pipe'] });
     if (done.status !== code) throw new Error(`regatta ${args.join(' ')} ended with ${done.status}: ${done.error ?? ''}${done.stdout}${done.stderr}`);
     return done.stdout;
   }
 
-  /** Where the daemon was, it comes up again. */
+  /** Starts the daemon, on the same port as before if it was started before. */
   up() {
     const listen = this.port ? `127.0.0.1:${this.port}` : '127.0.0.1:0';
     this.run('up', '--listen', listen, ...(this.dist ? ['--web-dir', this.dist] : []));
-    const card = JSON.parse(readFileSync(join(this.dir, 'data/daemon.json'), 'utf8'));
-    this.url = card.url.replace(/\/$/, '');
+    const daemon = JSON.parse(readFileSync(join(this.dir, 'data/daemon.json'), 'utf8'));
+    this.url = daemon.url.replace(/\/$/, '');
     this.port = new URL(this.url).port;
     this.token = readFileSync(join(this.dir, 'data/token'), 'utf8').trim();
   }
@@ -67,8 +66,8 @@ export class World {
     writeFileSync(join(this.repo, path), text);
   }
 
-  /** `outside` agents have no process: whoever drives the test speaks for them. */
-  async set({ agents, runtime = 'scripted' }) {
+  /** Creates the repository and the agents. `outside` agents have no process, so the test calls the API for them. */
+  async setup({ agents, runtime = 'scripted' }) {
     this.repo = join(this.dir, 'webapp');
     mkdirSync(this.repo);
     const git = (...args) => execFileSync('git', ['-c', 'user.name=Ann', '-c', 'user.email=ann@example.com', ...args], { cwd: this.repo, stdio: 'ignore' });
@@ -80,9 +79,9 @@ export class World {
     git('commit', '-m', 'start');
     this.run('init', '--yes');
     this.agents = [];
-    for (let nth = 0; nth < agents; nth += 1) {
-      const provider = PROVIDERS[nth % PROVIDERS.length];
-      const name = `${provider}-${Math.floor(nth / PROVIDERS.length) + 1}`;
+    for (let index = 0; index < agents; index += 1) {
+      const provider = PROVIDERS[index % PROVIDERS.length];
+      const name = `${provider}-${Math.floor(index / PROVIDERS.length) + 1}`;
       await this.call('agent.add', runtime === 'outside' ? { name, runtime, provider } : { name, runtime, provider, profile: { model: 'scripted-big' } });
       this.agents.push(name);
     }
@@ -95,35 +94,35 @@ export class World {
       headers: { authorization: `Bearer ${this.token}`, 'content-type': 'application/json' },
       body: JSON.stringify(input),
     });
-    const said = await answer.json();
-    if (!answer.ok) throw new Error(`${verb}: ${JSON.stringify(said)}`);
-    return said.data;
+    const body = await answer.json();
+    if (!answer.ok) throw new Error(`${verb}: ${JSON.stringify(body)}`);
+    return body.data;
   }
 
   /** Starts tasks: `[{ subject, files, script, after, agent }]`. */
   async start(title, tasks) {
-    const planned = tasks.map((it) => ({
+    const planned = tasks.map((task) => ({
       task: {
-        subject: it.subject,
-        description: it.description ?? '',
+        subject: task.subject,
+        description: task.description ?? '',
         issue_type: 'docs',
-        files: it.files ?? [],
-        script: it.script ?? [],
-        priority: it.priority ?? 2,
-        assign: it.agent ?? null,
+        files: task.files ?? [],
+        script: task.script ?? [],
+        priority: task.priority ?? 2,
+        assign: task.agent ?? null,
       },
-      after: it.after ?? [],
+      after: task.after ?? [],
     }));
     return this.call('mission.start', { title, agents: this.agents, max_workers: this.agents.length, tasks: planned });
   }
 
-  /** A mixed team: launched, stopped, and launched again. One member's program is not there, so a launch that is waited for fails. */
+  /** A mixed team that is launched, stopped and launched again. One member's program does not exist, so each launch fails. */
   async team() {
     writeFileSync(join(this.dir, 'team.toml'), TEAM);
     this.run('team', 'create', '--file', join(this.dir, 'team.toml'));
-    this.ended(1, 'team', 'launch', 'harbour', '--wait', '4m');
+    this.runExpecting(1, 'team', 'launch', 'harbour', '--wait', '4m');
     this.run('team', 'stop', 'harbour');
-    this.ended(1, 'team', 'launch', 'harbour', '--wait', '4m');
+    this.runExpecting(1, 'team', 'launch', 'harbour', '--wait', '4m');
   }
 
   open() {
@@ -141,8 +140,8 @@ export class World {
 
 const edit = (path, text) => ({ write: { path, text } });
 
-/** A small team: one works, one asks, one wants a permission, one waits, one is in review, some land. */
-export function small() {
+/** Tasks for a small team: a question, a permission request, a review, blocked tasks and landings. */
+export function smallTeam() {
   return [
     { subject: 'Add a user model', files: ['src/model.rs'], agent: 'claude-1', script: [{ say: 'reading the code' }, { usage: { input: 52000, output: 4100, cached: 31000, cost: 0.42, used: 130000, size: 200000 } }, edit('src/model.rs', 'pub struct User;\n'), { run: 'echo checking && sh ./test.sh' }] },
     {
@@ -165,14 +164,14 @@ export function small() {
 }
 
 /** A change of ten thousand lines in twenty files. */
-export function large() {
-  const lines = Array.from({ length: 500 }, (_, nth) => `fn line_${nth}(given: usize) -> usize { given + ${nth} }`).join('\n');
-  const files = Array.from({ length: 20 }, (_, nth) => `auth/large/file-${String(nth).padStart(2, '0')}.rs`);
-  return [{ subject: 'A large change', files, agent: 'codex-1', script: files.map((it) => edit(it, `${lines}\n`)) }];
+export function largeTask() {
+  const lines = Array.from({ length: 500 }, (_, index) => `fn line_${index}(given: usize) -> usize { given + ${index} }`).join('\n');
+  const files = Array.from({ length: 20 }, (_, index) => `auth/large/file-${String(index).padStart(2, '0')}.rs`);
+  return [{ subject: 'A large change', files, agent: 'codex-1', script: files.map((path) => edit(path, `${lines}\n`)) }];
 }
 
-/** What a hostile program would say and leave. */
-export function hostile() {
+/** Tasks whose program outputs and writes hostile content. */
+export function hostileTasks() {
   return [
     {
       subject: `Hostile ${HOSTILE}`,
@@ -194,37 +193,37 @@ export function hostile() {
   ];
 }
 
-/** Work for a team of programs: long, short, broken, and some that ask the same. */
-export function many(agents, { seconds = 600 } = {}) {
+/** Tasks for a fleet of scripted agents: long, short, failing, and some with equal requests. */
+export function fleetTasks(agents, { seconds = 600 } = {}) {
   const tasks = [];
-  agents.forEach((agent, nth) => {
-    const file = `notes/${nth}.md`;
-    if (nth % 10 === 3) tasks.push({ subject: `Check package ${nth}`, files: [file], agent, script: [{ permission: 'npm install zod@4' }, edit(file, 'x\n')] });
-    else if (nth % 10 === 7) tasks.push({ subject: `Quick note ${nth}`, files: [file], agent, script: [{ sleep: 1 + (nth % 7) }, edit(file, 'x\n')] });
-    else if (nth % 15 === 5) tasks.push({ subject: `Broken ${nth}`, files: [file], agent, script: [{ sleep: 1 }, { fail: 'the tests do not pass' }] });
-    else tasks.push({ subject: `Long work ${nth}`, files: [file], agent, script: [{ say: `working on ${nth}` }, { usage: { input: 1000 * nth, output: 50 * nth, cost: 0.01 * nth } }, { sleep: seconds }, edit(file, 'x\n')] });
+  agents.forEach((agent, index) => {
+    const file = `notes/${index}.md`;
+    if (index % 10 === 3) tasks.push({ subject: `Check package ${index}`, files: [file], agent, script: [{ permission: 'npm install zod@4' }, edit(file, 'x\n')] });
+    else if (index % 10 === 7) tasks.push({ subject: `Quick note ${index}`, files: [file], agent, script: [{ sleep: 1 + (index % 7) }, edit(file, 'x\n')] });
+    else if (index % 15 === 5) tasks.push({ subject: `Broken ${index}`, files: [file], agent, script: [{ sleep: 1 }, { fail: 'the tests do not pass' }] });
+    else tasks.push({ subject: `Long work ${index}`, files: [file], agent, script: [{ say: `working on ${index}` }, { usage: { input: 1000 * index, output: 50 * index, cost: 0.01 * index } }, { sleep: seconds }, edit(file, 'x\n')] });
   });
   return tasks;
 }
 
-/** Work for agents that are somebody else: each takes its task, and some ask. Gives what speaks for each. */
-export async function outside(world, { asks = 45, review = 20 } = {}) {
-  const tasks = world.agents.map((agent, nth) => ({ subject: `Work ${nth}`, files: [`notes/${nth}.md`], agent }));
+/** Starts tasks for outside agents. Most take their task, and some ask. Returns the attempts that did not ask. */
+export async function outsideAgents(world, { asks = 45, review = 20 } = {}) {
+  const tasks = world.agents.map((agent, index) => ({ subject: `Work ${index}`, files: [`notes/${index}.md`], agent }));
   await world.start('Add login and rate limits', tasks);
-  const held = [];
-  for (const [nth, agent] of world.agents.entries()) {
-    if (nth % 10 === 9) continue; // some wait
+  const attempts = [];
+  for (const [index, agent] of world.agents.entries()) {
+    if (index % 10 === 9) continue; // some stay idle
     const grant = await world.call('task.poll', { agent, lease_ms: 3_600_000 });
     if (!grant) continue;
-    const speaks = { task: grant.task.id, attempt: grant.attempt, token: grant.token };
-    if (nth % 7 === 3 && asks > 0) {
+    const attempt = { task: grant.task.id, attempt: grant.attempt, token: grant.token };
+    if (index % 7 === 3 && asks > 0) {
       asks -= 1;
-      const permission = { title: 'npm install zod@4', kind: 'execute', command: nth % 2 ? 'npm install zod@4' : 'cargo test' };
-      await world.call('attempt.ask', { ...speaks, permission });
-    } else if (nth % 11 === 5 && review > 0) {
+      const permission = { title: 'npm install zod@4', kind: 'execute', command: index % 2 ? 'npm install zod@4' : 'cargo test' };
+      await world.call('attempt.ask', { ...attempt, permission });
+    } else if (index % 11 === 5 && review > 0) {
       review -= 1;
-      await world.call('attempt.ask', { ...speaks, question: `Keep endpoint ${nth}?`, choices: ['Keep', 'Drop'] });
-    } else held.push(speaks);
+      await world.call('attempt.ask', { ...attempt, question: `Keep endpoint ${index}?`, choices: ['Keep', 'Drop'] });
+    } else attempts.push(attempt);
   }
-  return held;
+  return attempts;
 }

@@ -1,44 +1,44 @@
-// The frame around every page: where one can go, how the fleet is, and whether what is seen is true now.
+// The frame around every page: navigation, the state of the fleet, and the state of the connection.
 
 import { useSignal } from '@preact/signals';
 import { Component, type ComponentChildren } from 'preact';
 import { useEffect } from 'preact/hooks';
-import { clipped, clockTime, plain } from './format';
+import { clipMiddle, clockTime, plain } from './format';
 import { Inbox } from './inbox';
-import { PAGES, over, pause } from './keys';
-import { later } from './later';
-import { link, paused, topic, waiting } from './live/client';
+import { PAGES, overlay, togglePause } from './keys';
+import { lazy } from './lazy';
+import { connection, paused, topic, waitingChanges } from './live/client';
 import { Now } from './pages/now';
-import { follow, place } from './route';
+import { followLink, route } from './route';
 import { theme } from './theme';
-import { hinted, pending, toasts, useTopics } from './ui';
+import { pending, shellHint, toasts, useTopics } from './ui';
 import type { Head } from './views';
 
-const Task = later<{ id: string }>(() => import('./pages/task').then((it) => it.Task));
-const PlanPage = later<{ id: string }>(() => import('./pages/plan').then((it) => it.PlanPage));
-const Tasks = later(() => import('./pages/tasks').then((it) => it.Tasks));
-const Queue = later(() => import('./pages/queue').then((it) => it.Queue));
-const Files = later(() => import('./pages/files').then((it) => it.Files));
-const Cost = later(() => import('./pages/cost').then((it) => it.Cost));
-const Agents = later<{ only?: string }>(() => import('./pages/agents').then((it) => it.Agents));
-const Team = later(() => import('./pages/team').then((it) => it.Team));
-const Conversations = later(() => import('./pages/conversations').then((it) => it.Conversations));
-const Replay = later(() => import('./pages/replay').then((it) => it.Replay));
-const Events = later(() => import('./pages/events').then((it) => it.Events));
-const Ask = later(() => import('./ask').then((it) => it.Ask));
-const Palette = later(() => import('./palette').then((it) => it.Palette));
-const Help = later(() => import('./palette').then((it) => it.Help));
-const Setup = later(() => import('./pages/setup').then((it) => it.Setup));
+const Task = lazy<{ id: string }>(() => import('./pages/task').then((module) => module.Task));
+const PlanPage = lazy<{ id: string }>(() => import('./pages/plan').then((module) => module.PlanPage));
+const Tasks = lazy(() => import('./pages/tasks').then((module) => module.Tasks));
+const Queue = lazy(() => import('./pages/queue').then((module) => module.Queue));
+const Files = lazy(() => import('./pages/files').then((module) => module.Files));
+const Cost = lazy(() => import('./pages/cost').then((module) => module.Cost));
+const Agents = lazy<{ onlyAgent?: string }>(() => import('./pages/agents').then((module) => module.Agents));
+const Team = lazy(() => import('./pages/team').then((module) => module.Team));
+const Conversations = lazy(() => import('./pages/conversations').then((module) => module.Conversations));
+const Replay = lazy(() => import('./pages/replay').then((module) => module.Replay));
+const Events = lazy(() => import('./pages/events').then((module) => module.Events));
+const ConfirmDialog = lazy(() => import('./confirm-dialog').then((module) => module.ConfirmDialog));
+const Palette = lazy(() => import('./palette').then((module) => module.Palette));
+const Help = lazy(() => import('./palette').then((module) => module.Help));
+const Setup = lazy(() => import('./pages/setup').then((module) => module.Setup));
 
 function Page({ path }: { path: string }) {
   if (path.startsWith('/t/')) return <Task key={path} id={decodeURIComponent(path.slice(3))} />;
   if (path.startsWith('/plan/')) return <PlanPage key={path} id={decodeURIComponent(path.slice(6))} />;
-  if (path.startsWith('/agents/')) return <Agents key={path} only={decodeURIComponent(path.slice(8))} />;
+  if (path.startsWith('/agents/')) return <Agents key={path} onlyAgent={decodeURIComponent(path.slice(8))} />;
   switch (path) {
     case '/':
       return <Now />;
     case '/inbox':
-      return <Inbox most={200} open={200} />;
+      return <Inbox maxCards={200} openCards={200} />;
     case '/tasks':
       return <Tasks />;
     case '/queue':
@@ -62,43 +62,43 @@ function Page({ path }: { path: string }) {
     default:
       return (
         <p class="empty">
-          There is no such page. <a href="/">Go to Now</a>
+          This page does not exist. <a href="/">Go to Now</a>
         </p>
       );
   }
 }
 
-/** Whether what is seen is true now. */
-function Link() {
-  const it = link.value;
+/** Shows whether the page is live, paused or disconnected. */
+function ConnectionStatus() {
+  const current = connection.value;
   if (paused.value) {
     return (
-      <button type="button" class="link held" onClick={pause}>
-        ‖ held back, {waiting.value} changes wait
+      <button type="button" class="link held" onClick={togglePause}>
+        ‖ paused, {waitingChanges.value} changes waiting
       </button>
     );
   }
-  switch (it.state) {
+  switch (current.state) {
     case 'live':
       return (
-        <button type="button" class="link live" onClick={pause} title="Hold back updates: .">
+        <button type="button" class="link live" onClick={togglePause} title="Pause updates: .">
           ● live
         </button>
       );
     case 'lost':
-      return <span class="link lost">○ reconnecting{it.since ? `, data from ${clockTime(it.since)}` : ''}</span>;
+      return <span class="link lost">○ reconnecting{current.since ? `, data from ${clockTime(current.since)}` : ''}</span>;
     default:
       return <span class="link">○ connecting</span>;
   }
 }
 
-function Top({ head }: { head: Head | undefined }) {
-  const path = place.value.path;
+function Header({ head }: { head: Head | undefined }) {
+  const path = route.value.path;
   const needs = head?.needs_you ?? 0;
   return (
     <header class="top">
       <a class="skip" href="#main">
-        Skip to the page
+        Skip to content
       </a>
       <b class="brand">regatta</b>
       <span class="mono where">{head?.projects.length === 1 ? `${head.projects[0]?.name} · ${head.projects[0]?.trunk}` : head ? `${head.projects.length} projects` : ''}</span>
@@ -118,32 +118,32 @@ function Top({ head }: { head: Head | undefined }) {
             slots {head.running}/{head.slots}
           </span>
         )}
-        <button type="button" class="key" onClick={() => (over.value = 'palette')} aria-label="⌘K: commands, also Ctrl-K">
+        <button type="button" class="key" onClick={() => (overlay.value = 'palette')} aria-label="⌘K: commands, also Ctrl-K">
           ⌘K
         </button>
-        <button type="button" class="key" onClick={() => (over.value = 'help')} aria-label="? Keys">
+        <button type="button" class="key" onClick={() => (overlay.value = 'help')} aria-label="? Keyboard shortcuts">
           ?
         </button>
-        <button type="button" class="key" onClick={theme.turn} aria-label="◐ light or dark">
+        <button type="button" class="key" onClick={theme.toggle} aria-label="◐ light or dark">
           ◐
         </button>
-        <Link />
+        <ConnectionStatus />
       </span>
     </header>
   );
 }
 
-function Sentence({ head }: { head: Head | undefined }) {
-  if (!head) return <p class="sentence">asking the daemon…</p>;
+function StatusSentence({ head }: { head: Head | undefined }) {
+  if (!head) return <p class="sentence">loading…</p>;
   return (
     <p class="sentence">
-      {head.sentence.map((it, nth) => {
-        const words = plain(clipped(it.text, 120));
-        const text = it.strong ? <b>{words}</b> : words;
+      {head.sentence.map((part, index) => {
+        const shown = plain(clipMiddle(part.text, 120));
+        const content = part.strong ? <b>{shown}</b> : shown;
         return (
-          <span key={it.text}>
-            {nth > 0 && ' · '}
-            {it.to ? <a href={it.to}>{text}</a> : text}
+          <span key={part.text}>
+            {index > 0 && ' · '}
+            {part.to ? <a href={part.to}>{content}</a> : content}
           </span>
         );
       })}
@@ -151,8 +151,8 @@ function Sentence({ head }: { head: Head | undefined }) {
   );
 }
 
-/** What goes wrong in one part of the page is said there, not shown as nothing. */
-class Guard extends Component<{ children: ComponentChildren }, { error: string }> {
+/** Shows an error of a page in its place, instead of an empty page. */
+class ErrorBoundary extends Component<{ children: ComponentChildren }, { error: string }> {
   override state = { error: '' };
 
   override componentDidCatch(error: Error): void {
@@ -160,66 +160,66 @@ class Guard extends Component<{ children: ComponentChildren }, { error: string }
   }
 
   render() {
-    return this.state.error ? <p class="error">This page broke: {this.state.error}. Load it again, and please report it.</p> : this.props.children;
+    return this.state.error ? <p class="error">This page failed: {this.state.error}. Reload it and report the error.</p> : this.props.children;
   }
 }
 
 export function App() {
   useTopics('head', 'inbox');
   void topic('head').changed.value;
-  const head = topic('head').one<Head>('head');
-  const path = place.value.path;
+  const head = topic('head').get<Head>('head');
+  const path = route.value.path;
   useEffect(() => {
     const needs = head?.needs_you ?? 0;
-    const name = PAGES.find((it) => it[1] === path)?.[2] ?? decodeURIComponent(path.split('/').pop() ?? '');
+    const name = PAGES.find((page) => page[1] === path)?.[2] ?? decodeURIComponent(path.split('/').pop() ?? '');
     document.title = `${needs > 0 ? `(${needs}) ` : ''}${name || 'Now'} · Regatta`;
   }, [path, head?.needs_you]);
   return (
-    <div onClick={follow}>
-      <Top head={head} />
-      <main id="main" tabIndex={-1} class={link.value.state === 'lost' ? 'stale' : ''}>
+    <div onClick={followLink}>
+      <Header head={head} />
+      <main id="main" tabIndex={-1} class={connection.value.state === 'lost' ? 'stale' : ''}>
         {!path.startsWith('/t/') && (
           <>
-            <h1 class="sr">{PAGES.find((it) => it[1] === path)?.[2] ?? 'Regatta'}</h1>
-            <Sentence head={head} />
+            <h1 class="sr">{PAGES.find((page) => page[1] === path)?.[2] ?? 'Regatta'}</h1>
+            <StatusSentence head={head} />
           </>
         )}
-        <Guard key={path}>
+        <ErrorBoundary key={path}>
           <Page path={path} />
-        </Guard>
+        </ErrorBoundary>
       </main>
       <div class="toasts" role="status" aria-live="polite">
-        {toasts.value.map((it) => (
-          <div key={it.id} class={`toast ${it.good ? '' : 'bad'}`}>
-            {plain(it.text, 300)}
-            {it.hint && <code>{plain(it.hint, 300)}</code>}
+        {toasts.value.map((toast) => (
+          <div key={toast.id} class={`toast ${toast.good ? '' : 'bad'}`}>
+            {plain(toast.text, 300)}
+            {toast.hint && <code>{plain(toast.hint, 300)}</code>}
           </div>
         ))}
       </div>
-      {hinted.value && !/^\/(t|plan)\//.test(path) && (
+      {shellHint.value && !/^\/(t|plan)\//.test(path) && (
         <p class="hinted cli" aria-hidden="true">
-          same from a shell: <code>{plain(hinted.value, 200)}</code>
+          same from a shell: <code>{plain(shellHint.value, 200)}</code>
         </p>
       )}
       <Announce needs={head?.needs_you ?? 0} />
-      {pending.value && <Ask />}
-      {over.value === 'palette' && <Palette />}
-      {over.value === 'help' && <Help />}
+      {pending.value && <ConfirmDialog />}
+      {overlay.value === 'palette' && <Palette />}
+      {overlay.value === 'help' && <Help />}
     </div>
   );
 }
 
-/** Says it aloud when somebody new waits. */
+/** Announces to screen readers when more items need a person. */
 function Announce({ needs }: { needs: number }) {
   const before = useSignal(needs);
-  const words = useSignal('');
+  const text = useSignal('');
   useEffect(() => {
-    if (needs > before.peek()) words.value = `${needs} need you`;
+    if (needs > before.peek()) text.value = `${needs} need you`;
     before.value = needs;
   }, [needs]);
   return (
     <div class="sr" role="alert" aria-live="assertive">
-      {words.value}
+      {text.value}
     </div>
   );
 }

@@ -1,4 +1,4 @@
-// Comments on a change: drafts until Revise sends them, and they outlive the tab.
+// Comments on a change. They are drafts until Revise sends them, and they are stored in the browser.
 
 import { type Signal, signal } from '@preact/signals';
 import type { Action } from './views';
@@ -10,64 +10,64 @@ export interface Comment {
 }
 
 export interface Drafts {
-  /** What is said of the whole. */
+  /** The comment on the whole change. */
   words: string;
   comments: Comment[];
 }
 
-const known = new Map<string, Signal<Drafts>>();
-const name = (task: string) => `regatta-drafts-${task}`;
+const draftsByTask = new Map<string, Signal<Drafts>>();
+const storageKey = (task: string) => `regatta-drafts-${task}`;
 
-function stored(task: string): Drafts {
+function loadDrafts(task: string): Drafts {
   try {
-    const it = JSON.parse(localStorage.getItem(name(task)) ?? '{}') as Partial<Drafts>;
-    return { words: String(it.words ?? ''), comments: Array.isArray(it.comments) ? it.comments : [] };
+    const stored = JSON.parse(localStorage.getItem(storageKey(task)) ?? '{}') as Partial<Drafts>;
+    return { words: String(stored.words ?? ''), comments: Array.isArray(stored.comments) ? stored.comments : [] };
   } catch {
-    return { words: '', comments: [] }; // whatever it was, it is no draft of ours
+    return { words: '', comments: [] }; // not a draft that this page wrote
   }
 }
 
 export function draftsOf(task: string): Signal<Drafts> {
-  let it = known.get(task);
-  if (!it) known.set(task, (it = signal(stored(task))));
-  return it;
+  let drafts = draftsByTask.get(task);
+  if (!drafts) draftsByTask.set(task, (drafts = signal(loadDrafts(task))));
+  return drafts;
 }
 
-export function keep(task: string, made: Drafts): void {
-  draftsOf(task).value = made;
-  if (made.words || made.comments.length > 0) localStorage.setItem(name(task), JSON.stringify(made));
-  else localStorage.removeItem(name(task));
+export function saveDrafts(task: string, drafts: Drafts): void {
+  draftsOf(task).value = drafts;
+  if (drafts.words || drafts.comments.length > 0) localStorage.setItem(storageKey(task), JSON.stringify(drafts));
+  else localStorage.removeItem(storageKey(task));
 }
 
-/** Says something of a line; nothing takes it back. */
-export function comment(task: string, path: string, line: number, text: string | null): void {
+/** Sets the comment on a line; `null` removes it. */
+export function setComment(task: string, path: string, line: number, text: string | null): void {
   const { words, comments } = draftsOf(task).peek();
-  const others = comments.filter((it) => it.path !== path || it.line !== line);
-  keep(task, { words, comments: text === null ? others : [...others, { path, line, text }] });
+  const others = comments.filter((comment) => comment.path !== path || comment.line !== line);
+  saveDrafts(task, { words, comments: text === null ? others : [...others, { path, line, text }] });
 }
 
-/** What would be sent: the words, then a line for each comment. */
-export function lines(made: Drafts): string[] {
-  const said = made.comments.filter((it) => it.text.trim());
-  const sorted = [...said].sort((a, b) => a.path.localeCompare(b.path) || a.line - b.line);
-  return [...(made.words.trim() ? [made.words.trim()] : []), ...sorted.map((it) => `${it.path}:${it.line}: ${it.text.trim()}`)];
+/** Returns the lines that Revise sends: the comment on the whole change, then one line per comment. */
+export function draftLines(drafts: Drafts): string[] {
+  const written = drafts.comments.filter((comment) => comment.text.trim());
+  const sorted = [...written].sort((a, b) => a.path.localeCompare(b.path) || a.line - b.line);
+  return [...(drafts.words.trim() ? [drafts.words.trim()] : []), ...sorted.map((comment) => `${comment.path}:${comment.line}: ${comment.text.trim()}`)];
 }
 
 const quoted = (text: string) => `'${text.replace(/'/g, `'\\''`)}'`;
 
-/** Revise with what was collected, in place of Revise with words that are asked for. */
-export function withDrafts(it: Action, task: string): Action {
-  const made = draftsOf(task).value;
-  const said = lines(made);
-  if (it.verb !== 'revise' || said.length === 0) return it;
-  const many = said.length - (made.words.trim() ? 1 : 0);
-  const shell = said.map((one, nth) => (nth === 0 && made.words.trim() ? quoted(one) : `--comment ${quoted(one)}`));
+/** Returns the Revise action with the stored drafts as its text. Other actions are returned unchanged. */
+export function withDrafts(action: Action, task: string): Action {
+  const drafts = draftsOf(task).value;
+  const lines = draftLines(drafts);
+  if (action.verb !== 'revise' || lines.length === 0) return action;
+  const commentCount = lines.length - (drafts.words.trim() ? 1 : 0);
+  const shellWords = lines.map((line, index) => (index === 0 && drafts.words.trim() ? quoted(line) : `--comment ${quoted(line)}`));
   return {
-    ...it,
-    label: many > 0 ? `Revise with ${many} comment${many === 1 ? '' : 's'}` : 'Revise with your words',
+    ...action,
+    label: commentCount > 0 ? `Revise with ${commentCount} comment${commentCount === 1 ? '' : 's'}` : 'Revise with your comment',
     words: undefined,
-    input: { ...it.input, text: said.join('\n') },
-    cli: `regatta revise ${task} ${shell.join(' ')}`,
-    after: () => keep(task, { words: '', comments: [] }),
+    input: { ...action.input, text: lines.join('\n') },
+    cli: `regatta revise ${task} ${shellWords.join(' ')}`,
+    after: () => saveDrafts(task, { words: '', comments: [] }),
   };
 }

@@ -1,8 +1,8 @@
-// How things are written: ages, money, text of others.
+// Formatting of durations, costs and untrusted text.
 
 import type { Forecast } from './views';
 
-/** `2m`, `3h`, `12s`. */
+/** Formats a duration: `2m`, `3h`, `12s`. */
 export function age(ms: number): string {
   const s = Math.max(0, Math.floor(ms / 1000));
   if (s < 60) return `${s}s`;
@@ -13,32 +13,32 @@ export function age(ms: number): string {
   return `${Math.floor(h / 24)}d`;
 }
 
-/** `14:21:07`, as the reader's own clock says. */
+/** Formats a time of day in the browser's time zone: `14:21:07`. */
 export function clockTime(wall: number, seconds = true): string {
   return new Date(wall).toLocaleTimeString('en-GB', seconds ? {} : { hour: '2-digit', minute: '2-digit' });
 }
 
-/** Money that is not known is never called nothing. */
+/** Formats a cost. An unknown cost is a dash, never $0.00. */
 export function usd(micro: number | null | undefined): string {
   if (micro === null || micro === undefined) return '–';
   return `$${(micro / 1e6).toFixed(2)}`;
 }
 
-/** A long name by its end, which tells it from others: `…amber-reef/worker-frost`. */
-export function named(name: string, most = 24): string {
-  return name.length > most ? `…${name.slice(1 - most)}` : name;
+/** Shortens a long name to its end, which distinguishes it from others: `…amber-reef/worker-frost`. */
+export function shortName(name: string, maxLength = 24): string {
+  return name.length > maxLength ? `…${name.slice(1 - maxLength)}` : name;
 }
 
-/** Words that must end as they end: cut in the middle. */
-export function clipped(text: string, most: number): string {
-  return text.length > most ? `${text.slice(0, most - 46).trimEnd()}…${text.slice(-45)}` : text;
+/** Shortens a text in the middle, so that its end stays readable. */
+export function clipMiddle(text: string, maxLength: number): string {
+  return text.length > maxLength ? `${text.slice(0, maxLength - 46).trimEnd()}…${text.slice(-45)}` : text;
 }
 
-/** When a cap is reached, as the reader's own clock says. */
-export function forecast(it: Forecast): string {
-  if (it.when === 'reached') return 'the cap is reached';
-  if (it.when === 'not_today') return 'the cap is not reached today at this rate';
-  return `cap reached about ${clockTime(it.wall, false)} at this rate`;
+/** Describes when a cap is reached, in the browser's time zone. */
+export function forecastText(forecast: Forecast): string {
+  if (forecast.when === 'reached') return 'the cap is reached';
+  if (forecast.when === 'not_today') return 'the cap is not reached today at this rate';
+  return `cap reached about ${clockTime(forecast.wall, false)} at this rate`;
 }
 
 export function tokens(n: number): string {
@@ -47,12 +47,12 @@ export function tokens(n: number): string {
   return String(n);
 }
 
-// Characters that turn text around, hide it, or are nothing to see.
-const ODD = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u00ad\u061c\u115f\u1160\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb]|\udb40[\udc00-\udfff]/g;
+// Characters that are invisible or change the direction of text.
+const INVISIBLE = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u00ad\u061c\u115f\u1160\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb]|\udb40[\udc00-\udfff]/g;
 
-/** Text of others in a line: what nobody would see is seen, and it ends (S12). */
-export function plain(text: string, longest = 2_000): string {
-  const more = longest < 1_000 ? '…' : ` … ${text.length - longest} more characters`;
-  const cut = text.length > longest ? `${text.slice(0, longest).trimEnd()}${more}` : text;
-  return cut.replace(ODD, (it) => `⟨${(it.codePointAt(0) ?? 0).toString(16).toUpperCase().padStart(4, '0')}⟩`);
+/** Makes untrusted text safe to show: invisible characters become visible, and long text is cut (S12). */
+export function plain(text: string, maxLength = 2_000): string {
+  const suffix = maxLength < 1_000 ? '…' : ` … ${text.length - maxLength} more characters`;
+  const cut = text.length > maxLength ? `${text.slice(0, maxLength).trimEnd()}${suffix}` : text;
+  return cut.replace(INVISIBLE, (character) => `⟨${(character.codePointAt(0) ?? 0).toString(16).toUpperCase().padStart(4, '0')}⟩`);
 }

@@ -1,147 +1,155 @@
-// What needs a person: one card for each, or one for many that ask the same.
+// The inbox: a card for each item that needs a person. Items with the same question share one card.
 
 import { signal } from '@preact/signals';
 import { useEffect, useRef } from 'preact/hooks';
-import { named, plain } from './format';
+import { plain, shortName } from './format';
 import { topic } from './live/client';
-import { Age, Do, Empty, Panel, TaskLink, press, useTopics } from './ui';
-import type { Action, Item } from './views';
+import { ActionButton, Age, Empty, Panel, TaskLink, press, useTopics } from './ui';
+import type { Action, InboxItem } from './views';
 
-/** The card that the digits speak to. */
-export const chosen = signal<string | null>(null);
+/** The key of the group whose card receives the digit keys. */
+export const chosenGroup = signal<string | null>(null);
 
 export interface Group {
   key: string;
-  items: Item[];
+  items: InboxItem[];
 }
 
-/** Items that ask the same, longest waiting first. */
-export function groups(items: Item[]): Group[] {
-  const found = new Map<string, Item[]>();
-  for (const it of [...items].sort((a, b) => a.since_wall - b.since_wall)) {
-    const same = found.get(it.group);
-    if (same) same.push(it);
-    else found.set(it.group, [it]);
+/** Groups items that ask the same, longest waiting first. */
+export function groupItems(items: InboxItem[]): Group[] {
+  const found = new Map<string, InboxItem[]>();
+  for (const item of [...items].sort((a, b) => a.since_wall - b.since_wall)) {
+    const same = found.get(item.group);
+    if (same) same.push(item);
+    else found.set(item.group, [item]);
   }
-  return [...found].map(([key, of]) => ({ key, items: of }));
+  return [...found].map(([key, items]) => ({ key, items }));
 }
 
-function all(): Group[] {
-  return groups(topic('inbox').all<Item>());
+function allGroups(): Group[] {
+  return groupItems(topic('inbox').all<InboxItem>());
 }
 
-/** Where the chosen card stood: when it is answered and gone, the next one stands there. */
-let stood = 0;
+/** The position of the chosen card. After it is answered and removed, the next card has this position. */
+let lastIndex = 0;
 
-/** Moves between the cards. */
-export function move(by: number): boolean {
-  const list = all();
+/** Chooses the card `by` positions away. Returns false if there is no card. */
+export function moveChoice(by: number): boolean {
+  const list = allGroups();
   if (list.length === 0) return false;
-  const at = list.findIndex((it) => it.key === chosen.peek());
-  stood = Math.min(list.length - 1, Math.max(0, at < 0 ? stood : at + by));
-  chosen.value = list[stood]?.key ?? null;
+  const current = list.findIndex((group) => group.key === chosenGroup.peek());
+  lastIndex = Math.min(list.length - 1, Math.max(0, current < 0 ? lastIndex : current + by));
+  chosenGroup.value = list[lastIndex]?.key ?? null;
   return true;
 }
 
-/** What may be said to all of a group at once. */
-export function answers(group: Group): Action[] {
-  return (group.items[0]?.actions ?? []).map((it) => together(group, it));
+/** Returns the actions for all items of a group at once. */
+export function groupActions(group: Group): Action[] {
+  return (group.items[0]?.actions ?? []).map((action) => groupAction(group, action));
 }
 
-/** What is done about all that ask the same: they are answered in one go, and put off one after the other. */
-export function together({ items }: Group, action: Action): Action {
+/** Returns an action for all items of a group. One call answers all of them; other verbs are called per item. */
+export function groupAction({ items }: Group, action: Action): Action {
   const [first, ...others] = items;
   if (!first || others.length === 0) return action;
   const label = `${action.label} × ${items.length}`;
-  const cli = `${action.cli}, and for ${others.length} more`;
+  const cli = `${action.cli}, and the same for ${others.length} more`;
   if (action.verb === 'inbox.answer') return { ...action, label, cli: first.kind === 'permission' ? `${action.cli} --all` : cli, input: { ...action.input, alike: true } };
-  const also = others.flatMap((it) => it.actions.filter((one) => one.verb === action.verb && one.label === action.label));
-  return { ...action, label, cli, also };
+  const otherActions = others.flatMap((item) => item.actions.filter((candidate) => candidate.verb === action.verb && candidate.label === action.label));
+  return { ...action, label, cli, also: otherActions };
 }
 
-/** Presses an answer of the chosen card. With none chosen the first one is, and nothing is decided yet. */
-export function choose(meant: (it: Action, nth: number) => boolean): boolean {
-  const group = document.querySelector('.card.active') && all().find((it) => it.key === chosen.peek());
+/** Presses an action of the chosen card. Without a chosen card, it only chooses the first card. */
+export function pressAction(matches: (action: Action, index: number) => boolean): boolean {
+  const group = document.querySelector('.card.active') && allGroups().find((group) => group.key === chosenGroup.peek());
   if (!group) {
     const card = document.querySelector<HTMLElement>('.card');
     card?.focus();
     return card !== null;
   }
-  const action = answers(group).find(meant);
+  const action = groupActions(group).find(matches);
   if (action) press(action);
   return action !== undefined;
 }
 
-/** Where there is more to see of what it is about. */
-function About({ it }: { it: Item }) {
-  if (it.task) return <TaskLink id={it.task} />;
-  const to = it.kind === 'request' ? '/conversations' : it.kind === 'budget' ? '/cost' : it.id.startsWith('bridge:') ? '/setup' : it.agent ? `/agents/${it.agent}` : '';
-  return to ? (
-    <a class="id" href={to}>
-      {it.id}
+/** Returns the page of an item without a task, or nothing if there is none. */
+function subjectPath(item: InboxItem): string {
+  if (item.kind === 'request') return '/conversations';
+  if (item.kind === 'budget') return '/cost';
+  if (item.id.startsWith('bridge:')) return '/setup';
+  return item.agent ? `/agents/${item.agent}` : '';
+}
+
+/** A link to the page of the item's subject. */
+function SubjectLink({ item }: { item: InboxItem }) {
+  if (item.task) return <TaskLink id={item.task} />;
+  const path = subjectPath(item);
+  return path ? (
+    <a class="id" href={path}>
+      {item.id}
     </a>
   ) : (
-    <b class="id">{it.id}</b>
+    <b class="id">{item.id}</b>
   );
 }
 
-export function Card({ group, nth, open }: { group: Group; nth: number; open: boolean }) {
-  const it = group.items[0];
+export function Card({ group, index, isOpen }: { group: Group; index: number; isOpen: boolean }) {
+  const item = group.items[0];
   const card = useRef<HTMLElement>(null);
-  const active = chosen.value === group.key;
+  const active = chosenGroup.value === group.key;
   useEffect(() => {
-    // Somebody may have gone on meanwhile.
-    if (chosen.peek() === group.key) card.current?.focus();
+    // Another card may have been chosen in the meantime.
+    if (chosenGroup.peek() === group.key) card.current?.focus();
   }, [active]);
   useEffect(
-    // Whoever was at a card that is gone is still where it stood.
+    // When the focused card is removed, focus the inbox, so that the keyboard position is kept.
     () => () => {
-      if (chosen.peek() === group.key && document.activeElement === document.body) (document.getElementById('inbox') ?? document.getElementById('main'))?.focus({ preventScroll: true });
+      if (chosenGroup.peek() === group.key && document.activeElement === document.body) (document.getElementById('inbox') ?? document.getElementById('main'))?.focus({ preventScroll: true });
     },
     [],
   );
-  if (!it) return null;
+  if (!item) return null;
   return (
-    <article ref={card} class={`card ${active ? 'active' : open ? '' : 'shut'}`} tabIndex={0} aria-label={`${it.kind} ${it.task ?? it.id}`} onFocus={() => ((chosen.value = group.key), (stood = nth))}>
+    <article ref={card} class={`card ${active ? 'active' : isOpen ? '' : 'shut'}`} tabIndex={0} aria-label={`${item.kind} ${item.task ?? item.id}`} onFocus={() => ((chosenGroup.value = group.key), (lastIndex = index))}>
       <header>
-        <span class="kind">{it.kind}</span> <About it={it} /> <span class="agent" title={it.agent ?? ''}>
-          {named(it.agent ?? '')}
+        <span class="kind">{item.kind}</span> <SubjectLink item={item} /> <span class="agent" title={item.agent ?? ''}>
+          {shortName(item.agent ?? '')}
         </span>
         {group.items.length > 1 && <b class="many">× {group.items.length}</b>}
-        {it.escalated && <b class="late">waits long</b>}
-        <Age since={it.since_wall} />
+        {item.escalated && <b class="late">overdue</b>}
+        <Age since={item.since_wall} />
       </header>
-      <pre class="what" tabIndex={it.subject.length > 300 ? 0 : undefined}>
-        {plain(it.subject)}
+      <pre class="what" tabIndex={item.subject.length > 300 ? 0 : undefined}>
+        {plain(item.subject)}
       </pre>
-      {open && it.why && <p class="why">{plain(it.why, 300)}</p>}
-      {(open || active) && (
+      {isOpen && item.why && <p class="why">{plain(item.why, 300)}</p>}
+      {(isOpen || active) && (
         <div class="row">
-          {answers(group).map((action, at) => (
-            <Do key={action.label} action={action} nth={at + 1} />
+          {groupActions(group).map((action, at) => (
+            <ActionButton key={action.label} action={action} index={at + 1} />
           ))}
         </div>
       )}
-      {(active || (chosen.value === null && nth === 0)) && it.actions[0] && (
+      {(active || (chosenGroup.value === null && index === 0)) && item.actions[0] && (
         <p class="cli">
-          same from a shell: <code>{plain(together(group, it.actions[0]).cli, 200)}</code>
+          same from a shell: <code>{plain(groupAction(group, item.actions[0]).cli, 200)}</code>
         </p>
       )}
     </article>
   );
 }
 
-/** `3 permission, 1 review`. */
-function kinds(list: Group[]): string {
+/** Returns the number of items per kind: `3 permission, 1 review`. */
+function kindCounts(list: Group[]): string {
   const counts = new Map<string, number>();
-  for (const { items } of list) for (const it of items) counts.set(it.kind, (counts.get(it.kind) ?? 0) + 1);
-  return [...counts].map(([kind, many]) => `${many} ${kind}`).join(', ');
+  for (const { items } of list) for (const item of items) counts.set(item.kind, (counts.get(item.kind) ?? 0) + 1);
+  return [...counts].map(([kind, count]) => `${count} ${kind}`).join(', ');
 }
 
-export function Inbox({ most = 20, open = 6 }: { most?: number; open?: number }) {
+export function Inbox({ maxCards = 20, openCards = 6 }: { maxCards?: number; openCards?: number }) {
   useTopics('inbox');
-  const list = all();
-  const items = topic('inbox').all<Item>();
+  const list = allGroups();
+  const items = topic('inbox').all<InboxItem>();
   return (
     <Panel
       id="inbox"
@@ -158,13 +166,13 @@ export function Inbox({ most = 20, open = 6 }: { most?: number; open?: number })
       }
     >
       {list.length === 0 ? (
-        <Empty known={topic('inbox').known.value}>Nobody waits for you.</Empty>
+        <Empty known={topic('inbox').known.value}>Nothing needs you.</Empty>
       ) : (
-        list.slice(0, most).map((it, nth) => <Card key={it.key} group={it} nth={nth} open={nth < open} />)
+        list.slice(0, maxCards).map((group, index) => <Card key={group.key} group={group} index={index} isOpen={index < openCards} />)
       )}
-      {list.length > most && (
+      {list.length > maxCards && (
         <p class="empty">
-          + {list.length - most} more: {kinds(list.slice(most))}. <a href="/inbox">See them all</a>
+          + {list.length - maxCards} more: {kindCounts(list.slice(maxCards))}. <a href="/inbox">See them all</a>
         </p>
       )}
     </Panel>

@@ -1,9 +1,9 @@
-// The keyboard: everything can be done with it, and nothing is decided by a key that was meant for something else.
+// Keyboard control. Everything on the page can be done by key, and a stray key never decides anything.
 
 import { signal } from '@preact/signals';
-import { choose, move } from './inbox';
+import { moveChoice, pressAction } from './inbox';
 import { apply, paused } from './live/client';
-import { go, place } from './route';
+import { navigate, route } from './route';
 import { pending } from './ui';
 
 export const PAGES: [string, string, string][] = [
@@ -19,88 +19,88 @@ export const PAGES: [string, string, string][] = [
   ['s', '/setup', 'Setup'],
 ];
 
-/** What lies over the page. */
-export const over = signal<'help' | 'palette' | null>(null);
-/** Whether single letters do anything (WCAG 2.1.4). */
-export const letters = signal(localStorage.getItem('regatta-keys') !== 'off');
+/** The overlay that is open. */
+export const overlay = signal<'help' | 'palette' | null>(null);
+/** Whether single-letter keys are on (WCAG 2.1.4). */
+export const letterKeys = signal(localStorage.getItem('regatta-keys') !== 'off');
 
-export function setLetters(on: boolean): void {
-  letters.value = on;
+export function setLetterKeys(on: boolean): void {
+  letterKeys.value = on;
   localStorage.setItem('regatta-keys', on ? 'on' : 'off');
 }
 
-export function pause(): void {
+export function togglePause(): void {
   paused.value = !paused.peek();
   if (!paused.peek()) apply();
 }
 
-let going = 0;
+let pageKeyDeadline = 0;
 
-function typing(target: EventTarget | null): boolean {
+function isTyping(target: EventTarget | null): boolean {
   return target instanceof Element && target.closest('input, textarea, select, [contenteditable]') !== null;
 }
 
-let stood = 0;
+let lastIndex = 0;
 
-/** The row that has the focus moves; with none, the first, or the one that stands where a row has gone. */
-function step(by: number): boolean {
+/** Moves the focus between rows. Without a focused row, it focuses the row at the last position. */
+function moveFocus(by: number): boolean {
   const rows = [...document.querySelectorAll<HTMLElement>('[data-row]')];
   if (rows.length === 0) return false;
-  const at = rows.findIndex((it) => it === document.activeElement);
-  stood = Math.min(rows.length - 1, Math.max(0, at < 0 ? stood : at + by));
-  const next = rows[stood];
+  const current = rows.findIndex((row) => row === document.activeElement);
+  lastIndex = Math.min(rows.length - 1, Math.max(0, current < 0 ? lastIndex : current + by));
+  const next = rows[lastIndex];
   next?.focus();
   next?.scrollIntoView({ block: 'nearest' });
   return true;
 }
 
-/** Keys of the page that is open, for as long as it is. */
-export const own: { keys: ((key: string) => boolean) | null } = { keys: null };
+/** The key handler of the open page, if it has one. */
+export const pageKeys: { keys: ((key: string) => boolean) | null } = { keys: null };
 
-/** What one key does; whether it did anything. */
-export function pressed(event: KeyboardEvent): boolean {
+/** Handles one key. Returns whether the key did anything. */
+export function handleKey(event: KeyboardEvent): boolean {
   if ((event.ctrlKey || event.metaKey) && event.key.toLowerCase() === 'k') {
-    over.value = over.peek() === 'palette' ? null : 'palette';
+    overlay.value = overlay.peek() === 'palette' ? null : 'palette';
     return true;
   }
   if (event.key === 'Escape') {
-    if (typing(event.target)) (event.target as HTMLElement).blur();
-    if (!over.peek()) return false;
-    over.value = null;
+    if (isTyping(event.target)) (event.target as HTMLElement).blur();
+    if (!overlay.peek()) return false;
+    overlay.value = null;
     return true;
   }
-  // A row opens what it is about.
+  // Enter on a row follows the row's first link or button.
   if (event.key === 'Enter' && event.target instanceof HTMLTableRowElement && event.target.dataset.row !== undefined) {
     event.target.querySelector<HTMLElement>('a, button')?.click();
     return true;
   }
-  if (event.ctrlKey || event.metaKey || event.altKey || typing(event.target) || over.peek() || pending.peek() || !letters.peek()) return false;
+  if (event.ctrlKey || event.metaKey || event.altKey || isTyping(event.target) || overlay.peek() || pending.peek() || !letterKeys.peek()) return false;
   const key = event.key;
-  if (going > Date.now()) {
-    going = 0;
-    const page = PAGES.find((it) => it[0] === key);
+  if (pageKeyDeadline > Date.now()) {
+    pageKeyDeadline = 0;
+    const page = PAGES.find((entry) => entry[0] === key);
     if (page) {
-      go(page[1]);
+      navigate(page[1]);
       return true;
     }
   }
-  const path = place.peek().path;
+  const path = route.peek().path;
   const inbox = path === '/' || path === '/inbox';
-  if (key === '?') over.value = 'help';
-  else if (key === 'g') going = Date.now() + 1_500;
+  if (key === '?') overlay.value = 'help';
+  else if (key === 'g') pageKeyDeadline = Date.now() + 1_500;
   else if (key === '/') document.getElementById('filter')?.focus() ?? document.getElementById('composer')?.focus();
-  else if (key === '.') pause();
-  else if (own.keys?.(key)) return true;
-  else if (key === 'j' || key === 'k') return inbox ? move(key === 'j' ? 1 : -1) : step(key === 'j' ? 1 : -1);
-  else if (/^[1-9]$/.test(key)) return choose((_, nth) => nth === Number(key) - 1);
-  else if (key === 'r') return choose((it) => it.words !== undefined);
-  else if (key === 'z') return choose((it) => it.key === 'z');
+  else if (key === '.') togglePause();
+  else if (pageKeys.keys?.(key)) return true;
+  else if (key === 'j' || key === 'k') return inbox ? moveChoice(key === 'j' ? 1 : -1) : moveFocus(key === 'j' ? 1 : -1);
+  else if (/^[1-9]$/.test(key)) return pressAction((_, index) => index === Number(key) - 1);
+  else if (key === 'r') return pressAction((action) => action.words !== undefined);
+  else if (key === 'z') return pressAction((action) => action.key === 'z');
   else return false;
   return true;
 }
 
-export function listen(): void {
+export function listenForKeys(): void {
   addEventListener('keydown', (event) => {
-    if (pressed(event)) event.preventDefault();
+    if (handleKey(event)) event.preventDefault();
   });
 }

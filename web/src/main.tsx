@@ -1,39 +1,39 @@
 import { effect, signal } from '@preact/signals';
 import { render } from 'preact';
 import { App } from './app';
-import { listen } from './keys';
-import { connect, link } from './live/client';
-import { type Problem, enter, forget, key } from './session';
+import { listenForKeys } from './keys';
+import { connect, connection } from './live/client';
+import { type Problem, clearKey, exchangeCode, key } from './session';
 import './style.css';
 
 const problem = signal<Problem | null>(null);
 
-function Gate() {
+function SignInGate() {
   if (key.value) return <App />;
   return (
     <main class="gate">
-      <h1>This browser is not let in</h1>
-      <p>{problem.value ? `${problem.value.message}.` : 'The page opens with a code that works once.'} In a shell on the daemon’s machine:</p>
+      <h1>This browser is not signed in</h1>
+      <p>{problem.value ? `${problem.value.message}.` : 'Signing in needs a one-time code.'} On the daemon’s machine, run:</p>
       <pre>regatta open</pre>
-      <p>prints an address. Open it here.</p>
+      <p>Open the address that it prints in this browser.</p>
     </main>
   );
 }
 
 async function start(): Promise<void> {
-  problem.value = await enter().catch(() => null);
+  problem.value = await exchangeCode().catch(() => null);
   connect();
-  listen();
-  // The daemon does not know us any more.
+  listenForKeys();
+  // The daemon no longer accepts the key.
   effect(() => {
-    if (link.value.state === 'shut' && key.peek()) forget();
+    if (connection.value.state === 'unauthorized' && key.peek()) clearKey();
   });
-  // A page that is open already is let in by a new code, too.
+  // A new code in the address signs in a page that is already open.
   addEventListener('hashchange', async () => {
-    problem.value = await enter().catch(() => null);
+    problem.value = await exchangeCode().catch(() => null);
   });
-  const place = document.getElementById('app');
-  if (place) render(<Gate />, place);
+  const root = document.getElementById('app');
+  if (root) render(<SignInGate />, root);
 }
 
 void start();

@@ -1,16 +1,16 @@
-// Every verb that applies, found by a few letters, with its line for a shell.
+// The command palette: every action that applies, found by a few letters, with its shell command.
 
 import { untracked, useSignal } from '@preact/signals';
 import { useLayoutEffect, useRef } from 'preact/hooks';
-import { useBack } from './back';
+import { useFocusRestore } from './focus-restore';
 import { withDrafts } from './drafts';
 import { plain } from './format';
-import { PAGES, letters, over, pause, setLetters } from './keys';
+import { PAGES, letterKeys, overlay, setLetterKeys, togglePause } from './keys';
 import { topic } from './live/client';
-import { go, place } from './route';
+import { navigate, route } from './route';
 import { theme } from './theme';
 import { press, useTopics } from './ui';
-import { type Head, type Item, type Lane, type Row, STATES, type TaskPage, type Train } from './views';
+import { type Head, type InboxItem, type Lane, type MergeQueue, STATES, type TaskPage, type TaskSummary } from './views';
 
 interface Entry {
   label: string;
@@ -18,163 +18,166 @@ interface Entry {
   run(): void;
 }
 
-/** Whether the letters come in that order, and how far apart. */
-export function fits(words: string, text: string): number | null {
-  let at = -1;
-  let apart = 0;
-  for (const letter of words.toLowerCase().replace(/\s+/g, '')) {
-    const next = text.toLowerCase().indexOf(letter, at + 1);
+/** Returns how far apart the query's letters are in `text`, or null if they are not there in this order. */
+export function matchDistance(query: string, text: string): number | null {
+  let position = -1;
+  let distance = 0;
+  for (const letter of query.toLowerCase().replace(/\s+/g, '')) {
+    const next = text.toLowerCase().indexOf(letter, position + 1);
     if (next < 0) return null;
-    apart += next - at - 1;
-    at = next;
+    distance += next - position - 1;
+    position = next;
   }
-  return apart;
+  return distance;
 }
 
-function entries(): Entry[] {
+function allEntries(): Entry[] {
   const found: Entry[] = [];
-  const path = place.peek().path;
-  // Ways come before deeds: an Enter too early goes somewhere and decides nothing.
-  for (const [key, to, name] of PAGES) found.push({ label: `Go to ${name}`, hint: `g ${key}`, run: () => go(to) });
+  const path = route.peek().path;
+  // Navigation comes before actions, so that an early Enter decides nothing.
+  for (const [key, to, name] of PAGES) found.push({ label: `Go to ${name}`, hint: `g ${key}`, run: () => navigate(to) });
   if (path.startsWith('/t/')) {
     const id = path.slice(3);
-    for (const it of topic(id).one<TaskPage>(id)?.actions ?? []) found.push({ label: `${it.label} ${id}`, hint: it.cli, run: () => press(withDrafts(it, id)) });
+    for (const action of topic(id).get<TaskPage>(id)?.actions ?? []) found.push({ label: `${action.label} ${id}`, hint: action.cli, run: () => press(withDrafts(action, id)) });
   }
-  for (const it of topic('inbox').all<Item>().slice(0, 50)) {
-    for (const action of it.actions) found.push({ label: `${action.label} · ${it.id} ${it.subject}`, hint: action.cli, run: () => press(action) });
+  for (const item of topic('inbox').all<InboxItem>().slice(0, 50)) {
+    for (const action of item.actions) found.push({ label: `${action.label} · ${item.id} ${item.subject}`, hint: action.cli, run: () => press(action) });
   }
-  for (const it of topic('tasks').all<Row>().slice(0, 500)) found.push({ label: `${it.id} ${it.subject}`, hint: `regatta show ${it.id}`, run: () => go(`/t/${it.id}`) });
-  for (const it of topic('lanes').all<Lane>()) {
-    found.push({ label: `Agent ${it.agent} ${STATES[it.at].word}`, hint: `regatta why ${it.agent}`, run: () => go(`/agents/${it.agent}`) });
-    for (const action of it.actions) found.push({ label: `${action.label} · ${it.agent}`, hint: action.cli, run: () => press(action) });
+  for (const row of topic('tasks').all<TaskSummary>().slice(0, 500)) found.push({ label: `${row.id} ${row.subject}`, hint: `regatta show ${row.id}`, run: () => navigate(`/t/${row.id}`) });
+  for (const lane of topic('lanes').all<Lane>()) {
+    found.push({ label: `Agent ${lane.agent} ${STATES[lane.at].word}`, hint: `regatta why ${lane.agent}`, run: () => navigate(`/agents/${lane.agent}`) });
+    for (const action of lane.actions) found.push({ label: `${action.label} · ${lane.agent}`, hint: action.cli, run: () => press(action) });
   }
-  for (const it of topic('queue').all<Train>()) for (const action of it.actions) found.push({ label: `${action.label} · ${it.project}`, hint: action.cli, run: () => press(action) });
-  for (const it of topic('head').one<Head>('head')?.missions ?? []) found.push({ label: `Replay ${it.id} ${it.title}`, hint: `regatta replay ${it.id}`, run: () => go(`/replay?mission=${it.id}`) });
-  found.push({ label: 'What needs you', hint: 'regatta inbox', run: () => go('/inbox') });
-  found.push({ label: 'Say what the team should do', hint: 'regatta run "…"', run: () => (go('/'), setTimeout(() => document.getElementById('composer')?.focus())) });
-  found.push({ label: 'Keys', hint: '?', run: () => (over.value = 'help') });
-  found.push({ label: 'Switch between light and dark', hint: '', run: theme.turn });
-  found.push({ label: 'Hold back updates, or let them come', hint: '.', run: pause });
-  found.push({ label: letters.peek() ? 'Turn single-letter keys off' : 'Turn single-letter keys on', hint: '', run: () => setLetters(!letters.peek()) });
+  for (const queue of topic('queue').all<MergeQueue>()) for (const action of queue.actions) found.push({ label: `${action.label} · ${queue.project}`, hint: action.cli, run: () => press(action) });
+  for (const mission of topic('head').get<Head>('head')?.missions ?? []) found.push({ label: `Replay ${mission.id} ${mission.title}`, hint: `regatta replay ${mission.id}`, run: () => navigate(`/replay?mission=${mission.id}`) });
+  found.push({ label: 'Open the inbox', hint: 'regatta inbox', run: () => navigate('/inbox') });
+  found.push({ label: 'Describe work for the team', hint: 'regatta run "…"', run: () => (navigate('/'), setTimeout(() => document.getElementById('composer')?.focus())) });
+  found.push({ label: 'Keyboard shortcuts', hint: '?', run: () => (overlay.value = 'help') });
+  found.push({ label: 'Switch between light and dark', hint: '', run: theme.toggle });
+  found.push({ label: 'Pause or resume updates', hint: '.', run: togglePause });
+  found.push({ label: letterKeys.peek() ? 'Turn off single-letter shortcuts' : 'Turn on single-letter shortcuts', hint: '', run: () => setLetterKeys(!letterKeys.peek()) });
   return found;
 }
 
-/** The best twelve. */
-export function matching(all: Entry[], words: string): Entry[] {
+/** Most entries that the list shows. */
+const MAX_MATCHES = 12;
+
+/** Returns the entries that match best, best first. */
+export function matching(all: Entry[], query: string): Entry[] {
   return all
-    .map((it) => ({ it, far: fits(words, `${it.label} ${it.hint}`) }))
-    .filter((one) => one.far !== null)
-    .sort((a, b) => (a.far ?? 0) - (b.far ?? 0))
-    .slice(0, 12)
-    .map((one) => one.it);
+    .map((entry) => ({ entry, distance: matchDistance(query, `${entry.label} ${entry.hint}`) }))
+    .filter((match) => match.distance !== null)
+    .sort((a, b) => (a.distance ?? 0) - (b.distance ?? 0))
+    .slice(0, MAX_MATCHES)
+    .map((match) => match.entry);
 }
 
 export function Palette() {
-  useBack();
+  useFocusRestore();
   useTopics('tasks', 'lanes', 'queue');
-  const box = useRef<HTMLDialogElement>(null);
-  const words = useSignal('');
-  const at = useSignal(0);
-  // What is found stays as it is until somebody types: nothing slips under the Enter that was meant for another.
+  const dialog = useRef<HTMLDialogElement>(null);
+  const query = useSignal('');
+  const selected = useSignal(0);
+  // The list changes only when the query changes, so that Enter runs the entry that the person sees.
   const list = useSignal<Entry[]>([]);
-  const look = (text: string) => {
-    words.value = text;
-    at.value = 0;
-    list.value = matching(untracked(entries), text);
+  const search = (text: string) => {
+    query.value = text;
+    selected.value = 0;
+    list.value = matching(untracked(allEntries), text);
   };
-  const open = over.value === 'palette';
+  const open = overlay.value === 'palette';
   useLayoutEffect(() => {
-    look('');
-    if (open && !box.current?.open) box.current?.showModal();
-    if (!open && box.current?.open) box.current.close();
+    search('');
+    if (open && !dialog.current?.open) dialog.current?.showModal();
+    if (!open && dialog.current?.open) dialog.current.close();
   }, [open]);
   const found = list.value;
-  const run = (nth: number) => {
-    const chosen = found[nth];
-    over.value = null;
+  const runEntry = (index: number) => {
+    const chosen = found[index];
+    overlay.value = null;
     chosen?.run();
   };
-  const key = (event: KeyboardEvent) => {
-    if (event.key === 'ArrowDown') at.value = Math.min(found.length - 1, at.peek() + 1);
-    else if (event.key === 'ArrowUp') at.value = Math.max(0, at.peek() - 1);
-    else if (event.key === 'Enter') run(at.peek());
+  const onKey = (event: KeyboardEvent) => {
+    if (event.key === 'ArrowDown') selected.value = Math.min(found.length - 1, selected.peek() + 1);
+    else if (event.key === 'ArrowUp') selected.value = Math.max(0, selected.peek() - 1);
+    else if (event.key === 'Enter') runEntry(selected.peek());
     else return;
     event.preventDefault();
   };
   return (
-    <dialog ref={box} class="palette" aria-label="Commands" onClose={() => (over.value = null)}>
+    <dialog ref={dialog} class="palette" aria-label="Commands" onClose={() => (overlay.value = null)}>
       <input
         type="text"
         role="combobox"
         aria-expanded="true"
         aria-controls="found"
-        aria-activedescendant={found.length > 0 ? `found-${at.value}` : undefined}
-        aria-label="What to do"
-        placeholder="What to do"
-        value={words.value}
-        onInput={(it) => look(it.currentTarget.value)}
-        onKeyDown={key}
+        aria-activedescendant={found.length > 0 ? `found-${selected.value}` : undefined}
+        aria-label="Search commands"
+        placeholder="Search commands"
+        value={query.value}
+        onInput={(event) => search(event.currentTarget.value)}
+        onKeyDown={onKey}
         autofocus
       />
       <ul id="found" role="listbox" aria-label="Commands">
-        {found.map((it, nth) => (
-          <li key={it.label + it.hint} id={`found-${nth}`} role="option" aria-selected={nth === at.value} onClick={() => run(nth)}>
-            {plain(it.label, 90)} <code>{plain(it.hint, 80)}</code>
+        {found.map((entry, index) => (
+          <li key={entry.label + entry.hint} id={`found-${index}`} role="option" aria-selected={index === selected.value} onClick={() => runEntry(index)}>
+            {plain(entry.label, 90)} <code>{plain(entry.hint, 80)}</code>
           </li>
         ))}
       </ul>
-      {found.length === 0 && <p class="empty">Nothing matches. Every command of the shell: regatta help</p>}
+      {found.length === 0 && <p class="empty">No command matches. For all shell commands, run: regatta help</p>}
     </dialog>
   );
 }
 
 const HELP: [string, string][] = [
   ['?', 'this help'],
-  ['Ctrl-K', 'every command, with its line for a shell'],
+  ['Ctrl-K', 'search all commands'],
   ['/', 'filter'],
   ['j k', 'next and previous'],
   ['Enter', 'open'],
-  ['1–9', 'choose an answer of the chosen item'],
-  ['r', 'reply in your own words'],
-  ['z', 'put it off for an hour'],
+  ['1–9', 'answer the chosen item'],
+  ['r', 'reply with your own text'],
+  ['z', 'snooze the item for an hour'],
   ['g, then n t q f c a m v e s', 'go to Now, Tasks, Queue, Files, Cost, Agents, Team, Conversations, Events, Setup'],
-  ['.', 'hold back updates, or let them come'],
-  ['L R X', 'on a task: land, revise or tell, drop or cancel'],
+  ['.', 'pause or resume updates'],
+  ['L R X', 'on a task: land, revise or instruct, drop or cancel'],
   ['n p', 'on a task: next and previous file'],
-  ['T', 'on a task: how to take over in a terminal'],
-  ['c', 'on a task: comment on the line; it goes with Revise'],
-  ['u s i', 'on a task: split, without spaces, since your last review'],
+  ['T', 'on a task: take over in a terminal'],
+  ['c', 'on a task: comment on the line; Revise sends it'],
+  ['u s i', 'on a task: split view, ignore spaces, changes since your last review'],
   ['f w', 'on a task: follow the log, raw log'],
-  ['Esc', 'closes; it never decides anything'],
+  ['Esc', 'close; it never decides anything'],
 ];
 
 export function Help() {
-  useBack();
-  const box = useRef<HTMLDialogElement>(null);
-  const open = over.value === 'help';
+  useFocusRestore();
+  const dialog = useRef<HTMLDialogElement>(null);
+  const open = overlay.value === 'help';
   useLayoutEffect(() => {
-    if (open && !box.current?.open) box.current?.showModal();
-    if (!open && box.current?.open) box.current.close();
+    if (open && !dialog.current?.open) dialog.current?.showModal();
+    if (!open && dialog.current?.open) dialog.current.close();
   }, [open]);
   return (
-    <dialog ref={box} class="help" aria-label="Keys" onClose={() => over.peek() === 'help' && (over.value = null)}>
+    <dialog ref={dialog} class="help" aria-label="Keyboard shortcuts" onClose={() => overlay.peek() === 'help' && (overlay.value = null)}>
       {open && (
         <>
-          <h2>Keys</h2>
+          <h2>Keyboard shortcuts</h2>
           <dl>
-            {HELP.map(([key, words]) => (
-              <div key={key}>
+            {HELP.map(([onKey, query]) => (
+              <div key={onKey}>
                 <dt>
-                  <kbd>{key}</kbd>
+                  <kbd>{onKey}</kbd>
                 </dt>
-                <dd>{words}</dd>
+                <dd>{query}</dd>
               </div>
             ))}
           </dl>
           <label>
-            <input type="checkbox" checked={letters.value} onChange={(it) => setLetters(it.currentTarget.checked)} /> single letters are keys
+            <input type="checkbox" checked={letterKeys.value} onChange={(event) => setLetterKeys(event.currentTarget.checked)} /> single-letter shortcuts
           </label>
-          <button type="button" class="do" onClick={() => (over.value = null)}>
+          <button type="button" class="do" onClick={() => (overlay.value = null)}>
             Close <kbd>Esc</kbd>
           </button>
         </>

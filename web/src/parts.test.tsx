@@ -1,49 +1,49 @@
 import { render } from 'preact';
 import { afterEach, describe, expect, it, vi } from 'vitest';
-import { filled } from './ask';
-import { comment, withDrafts } from './drafts';
-import { forecast } from './format';
-import { price } from './money';
-import { groups } from './inbox';
-import { fits } from './palette';
-import { outside } from './pages/conversations';
+import { formJson } from './confirm-dialog';
+import { setComment, withDrafts } from './drafts';
+import { forecastText } from './format';
+import { price } from './format-cost';
+import { groupItems } from './inbox';
+import { matchDistance } from './palette';
+import { safeUrl } from './pages/conversations';
 import { cached } from './pages/cost';
-import { brief, parsed, perMinute } from './pages/events';
-import { heat, isOpen, matching, until } from './pages/files';
-import { lineOf, place } from './pages/diff';
+import { eventSummary, parseEvents, perMinute } from './pages/events';
+import { heat, heldUntil, isOpen, matchingFolders } from './pages/files';
+import { clickedLine, placeDrafts } from './pages/diff';
 import { markAt, timeRows } from './pages/replay';
-import { moved, places, without } from './pages/plan';
+import { moveTask, parseBlockers, removeTask } from './pages/plan';
 import { matches } from './pages/tasks';
 import { differs } from './pages/team';
-import { call, enter, key } from './session';
-import { Text, withWords } from './ui';
-import { shown } from './plots/cars';
-import type { Batch, Folder, Item, Landing, PlannedTask, Row, Spot, Sum, Train } from './views';
+import { call, exchangeCode, key } from './session';
+import { Text, withText } from './ui';
+import { visibleBatches } from './plots/queue-batches';
+import type { Batch, FileEntry, Folder, InboxItem, Landing, MergeQueue, PlannedTask, SpendSum, TaskSummary } from './views';
 
 vi.mock('./live/worker?sharedworker&url', () => ({ default: '/assets/worker.js' }));
 
 afterEach(() => vi.unstubAllGlobals());
 
-describe('the way in', () => {
-  it('takes the code out of the address and keeps the key', async () => {
-    const asked: unknown[] = [];
+describe('sign-in', () => {
+  it('removes the code from the address and stores the key', async () => {
+    const requests: unknown[] = [];
     vi.stubGlobal('fetch', async (url: string, init: RequestInit) => {
-      asked.push([url, init.method, init.body, (init.headers as Record<string, string> | undefined)?.['x-regatta-page']]);
+      requests.push([url, init.method, init.body, (init.headers as Record<string, string> | undefined)?.['x-regatta-page']]);
       return new Response(JSON.stringify({ key: 'rk_1', data: 'done' }));
     });
     history.replaceState(null, '', '/t/T9?diff=split#abcdefgh23456789');
-    expect(await enter()).toBeNull();
+    expect(await exchangeCode()).toBeNull();
     expect(location.hash).toBe('');
     expect(location.pathname + location.search).toBe('/t/T9?diff=split');
     expect(key.value).toBe('rk_1');
     await call('land', { id: 'T9' });
-    expect(asked).toEqual([
+    expect(requests).toEqual([
       ['/enter', 'POST', '{"code":"abcdefgh23456789"}', undefined],
       ['/api/v1/land', 'POST', '{"id":"T9"}', 'rk_1'],
     ]);
   });
 
-  it('forgets the key when it opens nothing', async () => {
+  it('forgets a key that the daemon rejects', async () => {
     key.value = 'old';
     vi.stubGlobal('fetch', async () => new Response(JSON.stringify({ code: 'pass_over', message: 'over', hint: 'regatta open' }), { status: 401 }));
     await expect(call('status')).rejects.toMatchObject({ problem: { code: 'pass_over' } });
@@ -52,142 +52,142 @@ describe('the way in', () => {
 });
 
 describe('hostile text (S12)', () => {
-  it('is text', () => {
-    const place = document.createElement('div');
-    render(<Text of={'<img src=x onerror=alert(1)>\u202e[x](javascript:alert(1))'} />, place);
-    expect(place.querySelector('img, a, script')).toBeNull();
-    expect(place.textContent).toBe('<img src=x onerror=alert(1)>⟨202E⟩[x](javascript:alert(1))');
+  it('is shown as text', () => {
+    const box = document.createElement('div');
+    render(<Text text={'<img src=x onerror=alert(1)>\u202e[x](javascript:alert(1))'} />, box);
+    expect(box.querySelector('img, a, script')).toBeNull();
+    expect(box.textContent).toBe('<img src=x onerror=alert(1)>⟨202E⟩[x](javascript:alert(1))');
   });
 });
 
-describe('parts', () => {
-  it('words go where the daemon says', () => {
+describe('helpers', () => {
+  it('text is put where the JSON pointer points', () => {
     const input = { id: 'Q7', answer: { say: 'text', text: '' } };
-    expect(withWords(input, '/answer/text', 'hi')).toEqual({ id: 'Q7', answer: { say: 'text', text: 'hi' } });
+    expect(withText(input, '/answer/text', 'hi')).toEqual({ id: 'Q7', answer: { say: 'text', text: 'hi' } });
     expect(input.answer.text).toBe('');
   });
 
-  it('a click on a number means its line', () => {
-    const place = document.createElement('div');
-    place.innerHTML = '<table class="diff"><tr class="hunk"><td colspan="4">@@ -1 +1 @@</td></tr><tr class="d"><td>42</td><td></td><td>-</td><td>7</td></tr><tr><td>43</td><td>44</td><td></td><td>x</td></tr></table>';
-    const cells = [...place.querySelectorAll('td')];
-    expect(cells.map((it) => lineOf(it))).toEqual([null, 42, null, null, null, 44, 44, null, null]);
+  it('a click on a line number selects its line', () => {
+    const box = document.createElement('div');
+    box.innerHTML = '<table class="diff"><tr class="hunk"><td colspan="4">@@ -1 +1 @@</td></tr><tr class="d"><td>42</td><td></td><td>-</td><td>7</td></tr><tr><td>43</td><td>44</td><td></td><td>x</td></tr></table>';
+    const cells = [...box.querySelectorAll('td')];
+    expect(cells.map((cell) => clickedLine(cell))).toEqual([null, 42, null, null, null, 44, 44, null, null]);
   });
 
-  it('comments stand under their lines, and go with Revise', () => {
+  it('comments appear below their lines, and Revise sends them', () => {
     localStorage.clear();
-    comment('T2', 'b.rs', 3, 'shorter');
-    comment('T2', 'a.rs', 44, 'use `verify`, it\'s there');
-    comment('T2', 'b.rs', 9, '  ');
+    setComment('T2', 'b.rs', 3, 'shorter');
+    setComment('T2', 'a.rs', 44, 'use `verify`, it\'s there');
+    setComment('T2', 'b.rs', 9, '  ');
     const revise = { label: 'Revise…', verb: 'revise', input: { id: 'T2', text: '' }, cli: 'regatta revise T2 …', words: '/text' };
-    const made = withDrafts(revise, 'T2');
-    expect(made.label).toBe('Revise with 2 comments');
-    expect(made.words).toBeUndefined();
-    expect(made.input).toEqual({ id: 'T2', text: "a.rs:44: use `verify`, it's there\nb.rs:3: shorter" });
-    expect(made.cli).toBe("regatta revise T2 --comment 'a.rs:44: use `verify`, it'\\''s there' --comment 'b.rs:3: shorter'");
+    const action = withDrafts(revise, 'T2');
+    expect(action.label).toBe('Revise with 2 comments');
+    expect(action.words).toBeUndefined();
+    expect(action.input).toEqual({ id: 'T2', text: "a.rs:44: use `verify`, it's there\nb.rs:3: shorter" });
+    expect(action.cli).toBe("regatta revise T2 --comment 'a.rs:44: use `verify`, it'\\''s there' --comment 'b.rs:3: shorter'");
     const box = document.createElement('div');
     box.innerHTML = '<table class="diff"><tr class="d"><td>44</td><td></td><td>-</td><td>old</td></tr><tr class="i"><td></td><td>44</td><td>+</td><td>new</td></tr></table>';
-    place(box, 'T2', [{ path: 'a.rs', line: 44, text: 'x' }]);
-    expect([...box.querySelectorAll('tr')].map((it) => it.className)).toEqual(['d', 'i', 'draft']);
+    placeDrafts(box, 'T2', [{ path: 'a.rs', line: 44, text: 'x' }]);
+    expect([...box.querySelectorAll('tr')].map((row) => row.className)).toEqual(['d', 'i', 'draft']);
     expect(box.querySelector('textarea')?.value).toBe('x');
-    place(box, 'T2', []);
+    placeDrafts(box, 'T2', []);
     expect(box.querySelectorAll('.draft').length).toBe(0);
-    made.after?.(null);
+    action.after?.(null);
     expect(withDrafts(revise, 'T2')).toBe(revise);
     expect(localStorage.getItem('regatta-drafts-T2')).toBeNull();
     expect(withDrafts({ ...revise, verb: 'land' }, 'T2').label).toBe('Revise…');
   });
 
-  it('a form becomes the object its agent asked for', () => {
+  it('a form becomes the JSON object that the agent asked for', () => {
     const form = { properties: { name: { type: 'string' }, count: { type: 'integer', default: 3 }, sure: { type: 'boolean' }, note: {} }, required: ['name'] };
-    expect(JSON.parse(filled(form, { name: 'x', sure: 'true' }))).toEqual({ name: 'x', count: 3, sure: true });
+    expect(JSON.parse(formJson(form, { name: 'x', sure: 'true' }))).toEqual({ name: 'x', count: 3, sure: true });
   });
 
   it('items that ask the same are one group, longest waiting first', () => {
-    const item = (id: string, group: string, since_wall: number) => ({ id, group, since_wall }) as Item;
-    const made = groups([item('Q3', 'b', 3), item('Q2', 'a', 2), item('Q1', 'b', 1)]);
-    expect(made.map((it) => [it.key, it.items.map((one) => one.id)])).toEqual([['b', ['Q1', 'Q3']], ['a', ['Q2']]]);
+    const item = (id: string, group: string, since_wall: number) => ({ id, group, since_wall }) as InboxItem;
+    const grouped = groupItems([item('Q3', 'b', 3), item('Q2', 'a', 2), item('Q1', 'b', 1)]);
+    expect(grouped.map((group) => [group.key, group.items.map((item) => item.id)])).toEqual([['b', ['Q1', 'Q3']], ['a', ['Q2']]]);
   });
 
   it('the palette finds letters in their order', () => {
-    expect(fits('ld9', 'Land T9')).not.toBeNull();
-    expect(fits('9l', 'Land T9')).toBeNull();
-    expect(fits('', 'x')).toBe(0);
+    expect(matchDistance('ld9', 'Land T9')).not.toBeNull();
+    expect(matchDistance('9l', 'Land T9')).toBeNull();
+    expect(matchDistance('', 'x')).toBe(0);
   });
 
-  it('tasks are filtered by words, state and mission', () => {
-    const row = { id: 'T9', subject: 'Add login', agent: 'ann', text: '', at: 'working', mission: 'M1' } as Row;
+  it('tasks are filtered by text, state and mission', () => {
+    const row = { id: 'T9', subject: 'Add login', agent: 'ann', text: '', at: 'working', mission: 'M1' } as TaskSummary;
     expect([matches(row, 'LOGIN ann', '', ''), matches(row, 'x', '', ''), matches(row, '', 'waiting', ''), matches(row, '', 'working', 'M1')]).toEqual([true, false, false, true]);
   });
 
-  it('a map shows what matches, opens where two meet, and says until when', () => {
-    const spot = (path: string, clash: string[] = [], wanted: string[] = []) => ({ path, held: [], wanted, hot: 0, clash });
-    const folder = (path: string, own: Spot[]): Folder => ({ path, depth: 2, spots: own.length, held: [], wanted: 0, hot: 0, clashes: 0, clash: [], own });
-    const all = [folder('', [spot('a.rs')]), folder('src', [spot('src/b.rs', ['T1', 'T2']), spot('src/c.rs', [], ['T3'])])];
-    expect(matching(all, '').length).toBe(2);
-    expect(matching(all, 'src/').map((it) => [it.path, it.own.length, it.depth])).toEqual([['src', 2, 0]]);
-    expect(matching(all, 't3').map((it) => it.own.map((one) => one.path))).toEqual([['src/c.rs']]);
-    expect(all.map((it) => isOpen(it, '', ''))).toEqual([false, true]);
-    expect(all.map((it) => isOpen(it, '.,-src', ''))).toEqual([true, false]);
-    expect(until({ until: 'until T1 has landed' })).toBe('until T1 has landed');
-    expect(until({ until_wall: 1_760_000_000_000 })).toMatch(/^until \d\d:\d\d$/);
+  it('the file tree is filtered, opens folders with conflicts, and shows when claims end', () => {
+    const file = (path: string, clash: string[] = [], wanted: string[] = []) => ({ path, held: [], wanted, hot: 0, clash });
+    const folder = (path: string, own: FileEntry[]): Folder => ({ path, depth: 2, spots: own.length, held: [], wanted: 0, hot: 0, clashes: 0, clash: [], own });
+    const all = [folder('', [file('a.rs')]), folder('src', [file('src/b.rs', ['T1', 'T2']), file('src/c.rs', [], ['T3'])])];
+    expect(matchingFolders(all, '').length).toBe(2);
+    expect(matchingFolders(all, 'src/').map((folder) => [folder.path, folder.own.length, folder.depth])).toEqual([['src', 2, 0]]);
+    expect(matchingFolders(all, 't3').map((folder) => folder.own.map((file) => file.path))).toEqual([['src/c.rs']]);
+    expect(all.map((folder) => isOpen(folder, '', ''))).toEqual([false, true]);
+    expect(all.map((folder) => isOpen(folder, '.,-src', ''))).toEqual([true, false]);
+    expect(heldUntil({ until: 'until T1 has landed' })).toBe('until T1 has landed');
+    expect(heldUntil({ until_wall: 1_760_000_000_000 })).toMatch(/^until \d\d:\d\d$/);
     expect([0, 1, 2, 3, 4, 9, 400].map(heat)).toEqual([0, 1, 2, 2, 3, 4, 4]);
   });
 
-  it('what is not known is not called nothing', () => {
-    const sum = (input: number, micro_usd?: number, unpriced = 0): Sum => ({ tasks: 1, unpriced, spent: { usage: { input, cached_input: 0, cache_write: 0, output: 0, micro_usd }, turns: 1, attempts: 1, wall_ms: 0 } });
+  it('unknown costs are not shown as zero', () => {
+    const sum = (input: number, micro_usd?: number, unpriced = 0): SpendSum => ({ tasks: 1, unpriced, spent: { usage: { input, cached_input: 0, cache_write: 0, output: 0, micro_usd }, turns: 1, attempts: 1, wall_ms: 0 } });
     expect([price(sum(0)), price(sum(9)), price(sum(9, 0)), price(sum(9, 2_840_000)), price(sum(9, 2_840_000, 1_500))]).toEqual(['–', 'no price reported', '$0.00', '$2.84', '$2.84 + 2 k tok unpriced']);
     expect(cached(sum(9))).toBe('n/a');
-    expect(forecast({ when: 'at', wall: 1_760_000_000_000 })).toMatch(/^cap reached about \d\d:\d\d at this rate$/);
-    expect(forecast({ when: 'reached' })).toBe('the cap is reached');
+    expect(forecastText({ when: 'at', wall: 1_760_000_000_000 })).toMatch(/^cap reached about \d\d:\d\d at this rate$/);
+    expect(forecastText({ when: 'reached' })).toBe('the cap is reached');
   });
 
-  it('a train stands as its batches do, and what is left out is counted', () => {
+  it('a queue is shown in batches, and the landings that are left out are counted', () => {
     const car = (n: number): Landing => ({ landing: `L${n}`, task: `T${n}`, subject: '', agent: 'a', position: n, state: 'testing', detail: '', commit: null, files: [], queued_wall: 0, branch: '', conflicts: 0, fixups: 0 });
     const batch = (...cars: number[]): Batch => ({ ride: 'testing', state: 'testing', cars: cars.map((n) => `L${n}`) });
-    const train = { queue: [1, 2, 3, 4].map(car), batches: [batch(1, 2), batch(3), batch(4)] } as unknown as Train;
-    const made = shown(train, 2);
-    expect(made.batches.map(([, cars]) => cars.map((it) => it.task))).toEqual([['T1', 'T2'], ['T3']]);
-    expect(made.more).toBe(1);
+    const train = { queue: [1, 2, 3, 4].map(car), batches: [batch(1, 2), batch(3), batch(4)] } as unknown as MergeQueue;
+    const visible = visibleBatches(train, 2);
+    expect(visible.batches.map(([, cars]) => cars.map((landing) => landing.task))).toEqual([['T1', 'T2'], ['T3']]);
+    expect(visible.more).toBe(1);
   });
 
-  it('a plan in another order needs the same, and without a task nobody needs it', () => {
+  it('moving a task keeps all blockers, and removing a task removes it as a blocker', () => {
     const task = (subject: string, after: number[]): PlannedTask => ({ task: { subject }, after });
     const plan = [task('a', []), task('b', [0]), task('c', [0, 1])];
-    const told = (of: PlannedTask[]) => of.map((it) => `${it.task.subject}<${it.after.map((on) => of[on]?.task.subject).join('')}`);
-    expect(told(moved(plan, 2, 0))).toEqual(['c<ab', 'a<', 'b<a']);
-    expect(told(moved(plan, 0, 9))).toEqual(['b<a', 'c<ba', 'a<']);
-    expect(told(without(plan, 0))).toEqual(['b<', 'c<b']);
+    const describePlan = (plan: PlannedTask[]) => plan.map((task) => `${task.task.subject}<${task.after.map((blocker) => plan[blocker]?.task.subject).join('')}`);
+    expect(describePlan(moveTask(plan, 2, 0))).toEqual(['c<ab', 'a<', 'b<a']);
+    expect(describePlan(moveTask(plan, 0, 9))).toEqual(['b<a', 'c<ba', 'a<']);
+    expect(describePlan(removeTask(plan, 0))).toEqual(['b<', 'c<b']);
     expect(plan[2]?.after).toEqual([0, 1]);
-    expect(places('1, 3 3 x 9 2', 1, 3)).toEqual([0, 2]);
+    expect(parseBlockers('1, 3 3 x 9 2', 1, 3)).toEqual([0, 2]);
   });
 
-  it('an event is told in a line', () => {
-    expect(brief({ attempt: 'A4', cause: 'submitted', detail: '', spend: { turns: 0, usage: { input: 22000 } } }, 'A4')).toBe('cause submitted · spend usage input 22000');
-    expect(brief({ files: ['a', 'b'], many: [1, 2, 3, 4, 5], no: null })).toBe('files a, b · many 5 of them');
+  it('an event is summarized in one line', () => {
+    expect(eventSummary({ attempt: 'A4', cause: 'submitted', detail: '', spend: { turns: 0, usage: { input: 22000 } } }, 'A4')).toBe('cause submitted · spend usage input 22000');
+    expect(eventSummary({ files: ['a', 'b'], many: [1, 2, 3, 4, 5], no: null })).toBe('files a, b · many 5 of them');
     const turn = { n: 12, said: { said: 'usage', usage: { input: 22000, micro_usd: 210000 }, session: 'x' }, wall_ms: 61_000, asked_wall: 1794839147597, base: '4b508f8b5b479d65d08eb68655ec0c0cee1b9113' };
-    expect(brief(turn, 'A4')).toBe('said usage, usage input 22000, cost $0.21, session x · wall 1m · base 4b508f8b5b');
+    expect(eventSummary(turn, 'A4')).toBe('said usage, usage input 22000, cost $0.21, session x · wall 1m · base 4b508f8b5b');
   });
 
-  it('a member is other than wanted only where something was wanted', () => {
+  it('a member differs only in fields that were specified', () => {
     expect(differs({ provider: 'codex' }, { provider: 'codex', model: 'small' })).toBe(false);
     expect(differs({ provider: 'codex', model: 'big' }, { provider: 'codex', model: 'small' })).toBe(true);
     expect(differs({ model: 'big' }, undefined)).toBe(false);
   });
 
-  it('only addresses of pages are followed', () => {
-    expect(outside('https://example.com/a')).toBe('https://example.com/a');
-    expect([outside('javascript:alert(1)'), outside('data:text/html,x'), outside(''), outside(undefined)]).toEqual([null, null, null, null]);
+  it('only http and https URLs are links', () => {
+    expect(safeUrl('https://example.com/a')).toBe('https://example.com/a');
+    expect([safeUrl('javascript:alert(1)'), safeUrl('data:text/html,x'), safeUrl(''), safeUrl(undefined)]).toEqual([null, null, null, null]);
   });
 
-  it('missions side by side have the same rows of where the time went, longest first', () => {
+  it('compared missions have the same activity rows, longest first', () => {
     const all = [{ time: [{ doing: 'working', times: 2, ms: 5_000 }] }, { time: [{ doing: { waiting: 'rate_limit' }, times: 1, ms: 60_000 }, { doing: 'working', times: 1, ms: 1_000 }] }];
-    expect(timeRows(all).map(([name, of]) => [name, of(0), of(1)])).toEqual([['waiting: rate limit', '–', '1m, 1 time'], ['working', '5s, 2 times', '1s, 1 time']]);
+    expect(timeRows(all).map(([name, cellOf]) => [name, cellOf(0), cellOf(1)])).toEqual([['waiting: rate limit', '–', '1m, 1 time'], ['working', '5s, 2 times', '1s, 1 time']]);
   });
 
-  it('a moment belongs to the mark before it', () => {
+  it('a revision belongs to the mark before it', () => {
     const marks = [{ revision: 3 }, { revision: 7 }];
-    expect([2, 3, 6, 7, 99].map((it) => markAt(marks, it))).toEqual([-1, 0, 0, 1, 1]);
+    expect([2, 3, 6, 7, 99].map((revision) => markAt(marks, revision))).toEqual([-1, 0, 0, 1, 1]);
   });
 
   it('events are counted by kind and minute', () => {
@@ -196,7 +196,7 @@ describe('parts', () => {
     expect(perMinute([])).toEqual({ minutes: 1, kinds: [] });
   });
 
-  it('events are read from a stream that ended', () => {
-    expect(parsed('id: 1\nevent: task.added\ndata: {"revision":1}\n\n: x\n\n')).toEqual([{ revision: 1 }]);
+  it('events are parsed from a stream that has ended', () => {
+    expect(parseEvents('id: 1\nevent: task.added\ndata: {"revision":1}\n\n: x\n\n')).toEqual([{ revision: 1 }]);
   });
 });

@@ -1,51 +1,51 @@
-// Where we are: the address is the only state of a page that outlives it, so that it can be pasted anywhere.
+// The page's address. All state of a view that should survive a reload or be shared is in it.
 
 import { signal } from '@preact/signals';
 
-export interface Place {
+export interface Route {
   path: string;
   query: URLSearchParams;
 }
 
-function here(): Place {
+function currentRoute(): Route {
   return { path: location.pathname, query: new URLSearchParams(location.search) };
 }
 
-export const place = signal<Place>(here());
+export const route = signal<Route>(currentRoute());
 
 addEventListener('popstate', () => {
-  place.value = here();
+  route.value = currentRoute();
 });
 
-export function go(to: string): void {
-  if (to === location.pathname + location.search) return;
-  history.pushState(null, '', to);
-  place.value = here();
+export function navigate(target: string): void {
+  if (target === location.pathname + location.search) return;
+  history.pushState(null, '', target);
+  route.value = currentRoute();
   scrollTo(0, 0);
 }
 
-/** Sets a part of the query; nothing takes it away. What is typed or dragged replaces the address; another view is a
- * step of its own, and Back leads to the one before. */
-export function set(name: string, value: string | null, step = false): void {
+/** Sets one parameter of the query, or removes it when `value` is empty. With `addHistoryEntry`, Back returns to the
+ * address before. Use it for another view, not for text being typed or a slider being dragged. */
+export function setQueryParam(name: string, value: string | null, addHistoryEntry = false): void {
   const query = new URLSearchParams(location.search);
   if (value === null || value === '') query.delete(name);
   else query.set(name, value);
   const text = query.toString();
-  const to = location.pathname + (text ? `?${text}` : '');
-  if (step) history.pushState(null, '', to);
-  else history.replaceState(null, '', to);
-  place.value = here();
+  const target = location.pathname + (text ? `?${text}` : '');
+  if (addHistoryEntry) history.pushState(null, '', target);
+  else history.replaceState(null, '', target);
+  route.value = currentRoute();
 }
 
-export function get(name: string): string {
-  return place.value.query.get(name) ?? '';
+export function queryParam(name: string): string {
+  return route.value.query.get(name) ?? '';
 }
 
-/** Follows links of our own without loading the page anew. */
-export function follow(event: MouseEvent): void {
+/** Handles a click on a link within the page without loading the page again. */
+export function followLink(event: MouseEvent): void {
   if (event.defaultPrevented || event.button !== 0 || event.metaKey || event.ctrlKey || event.shiftKey) return;
   const link = (event.target as Element | null)?.closest?.('a[href^="/"]');
   if (!link || link.hasAttribute('target')) return;
   event.preventDefault();
-  go(link.getAttribute('href') ?? '/');
+  navigate(link.getAttribute('href') ?? '/');
 }

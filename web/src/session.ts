@@ -1,13 +1,14 @@
-// Who we are to the daemon: a one-time code becomes a pass, and every call shows it.
+// Authentication with the daemon. A one-time code from `regatta open` is exchanged for a browser session, and each
+// request carries that session.
 //
-// The pass has two halves. The cookie is the browser's, kept from scripts; the key is ours, kept with this origin. A
-// cookie alone would go to every port of this machine.
+// The session has two parts. Scripts cannot read the cookie. The key is stored for this origin and sent as a header.
+// The cookie alone is not enough, because the browser sends it to every port of this machine.
 
 import { signal } from '@preact/signals';
 
-const KEPT = 'regatta-key';
+const STORAGE_KEY = 'regatta-key';
 
-/** How a call was refused: what happened, and what to do. */
+/** Why a request failed, and what to do next. */
 export interface Problem {
   status: number;
   code: string;
@@ -15,80 +16,80 @@ export interface Problem {
   hint: string;
 }
 
-export class Refused extends Error {
+export class RequestError extends Error {
   constructor(readonly problem: Problem) {
     super(problem.message);
   }
 }
 
-/** The key's half of the pass; empty when nobody let us in. */
-export const key = signal(stored());
+/** The key of the browser session; empty before sign-in. */
+export const key = signal(storedKey());
 
-function stored(): string {
+function storedKey(): string {
   try {
-    return localStorage.getItem(KEPT) ?? '';
+    return localStorage.getItem(STORAGE_KEY) ?? '';
   } catch {
-    return ''; // a browser that keeps nothing forgets us with the tab
+    return ''; // without storage, the session ends with the tab
   }
 }
 
-function keep(value: string): void {
+function storeKey(value: string): void {
   key.value = value;
   try {
-    if (value) localStorage.setItem(KEPT, value);
-    else localStorage.removeItem(KEPT);
+    if (value) localStorage.setItem(STORAGE_KEY, value);
+    else localStorage.removeItem(STORAGE_KEY);
   } catch {
-    // as above
+    // without storage, the session ends with the tab
   }
 }
 
-/** Takes the code out of the address, so that it is in no history, and trades it for a pass. */
-export async function enter(place: Location = location): Promise<Problem | null> {
-  const code = place.hash.slice(1);
+/** Removes the code from the address and the history, and exchanges it for a browser session. */
+export async function exchangeCode(address: Location = location): Promise<Problem | null> {
+  const code = address.hash.slice(1);
   if (!/^[a-z2-9]{16}$/.test(code)) return null;
-  history.replaceState(null, '', place.pathname + place.search);
-  const answer = await fetch('/enter', { method: 'POST', body: JSON.stringify({ code }) });
-  const said = await answer.json().catch(() => ({}));
-  if (!answer.ok) return problem(answer.status, said);
-  keep(String(said.key));
+  history.replaceState(null, '', address.pathname + address.search);
+  const response = await fetch('/enter', { method: 'POST', body: JSON.stringify({ code }) });
+  const body = await response.json().catch(() => ({}));
+  if (!response.ok) return toProblem(response.status, body);
+  storeKey(String(body.key));
   return null;
 }
 
-/** The pass opens nothing any more. */
-export function forget(): void {
-  keep('');
+/** Forgets the key, because the daemon no longer accepts it. */
+export function clearKey(): void {
+  storeKey('');
 }
 
-function problem(status: number, said: Partial<Problem>): Problem {
+function toProblem(status: number, body: Partial<Problem>): Problem {
   return {
     status,
-    code: String(said.code ?? 'unknown'),
-    message: String(said.message ?? 'the daemon did not say why'),
-    hint: String(said.hint ?? ''),
+    code: String(body.code ?? 'unknown'),
+    message: String(body.message ?? 'the daemon gave no reason'),
+    hint: String(body.hint ?? ''),
   };
 }
 
-async function ask(path: string, init: RequestInit): Promise<Response> {
-  let answer: Response;
+async function request(path: string, init: RequestInit): Promise<Response> {
+  let response: Response;
   try {
-    answer = await fetch(path, { ...init, headers: { ...init.headers, 'x-regatta-page': key.value } });
+    response = await fetch(path, { ...init, headers: { ...init.headers, 'x-regatta-page': key.value } });
   } catch {
-    throw new Refused({ status: 0, code: 'unreachable', message: 'the daemon does not answer', hint: 'regatta up' });
+    throw new RequestError({ status: 0, code: 'unreachable', message: 'the daemon does not respond', hint: 'regatta up' });
   }
-  if (answer.ok) return answer;
-  const said = problem(answer.status, await answer.json().catch(() => ({})));
-  if (answer.status === 401) forget();
-  throw new Refused(said);
+  if (response.ok) return response;
+  const failure = toProblem(response.status, await response.json().catch(() => ({})));
+  if (response.status === 401) clearKey();
+  throw new RequestError(failure);
 }
 
-/** Calls a verb. A write carries a key, so that sending it again does nothing twice. */
+/** Calls a verb of the API. The idempotency key makes a repeated write harmless. */
 export async function call<T = unknown>(verb: string, input: unknown = {}): Promise<T> {
   const headers = { 'content-type': 'application/json', 'idempotency-key': crypto.randomUUID() };
-  const answer = await ask(`/api/v1/${verb}`, { method: 'POST', headers, body: JSON.stringify(input) });
-  return ((await answer.json()) as { data: T }).data;
+  const response = await request(`/api/v1/${verb}`, { method: 'POST', headers, body: JSON.stringify(input) });
+  return ((await response.json()) as { data: T }).data;
 }
 
-/** Fetches what is drawn by the daemon: markup of diffs and logs, or text. */
-export async function read(path: string): Promise<string> {
-  return (await ask(path, { method: 'GET' })).text();
+/** Fetches text or HTML that the daemon renders, such as a diff or a log. */
+export async function fetchText(path: string): Promise<string> {
+  return (await request(path, { method: 'GET' })).text();
 }

@@ -1,42 +1,42 @@
-// Tables that are sorted by their heads; how is in the address.
+// Tables that people sort by their headings. The order is stored in the address.
 
 import { byName } from './live/client';
-import { get, set } from './route';
+import { queryParam, setQueryParam } from './route';
 
 export interface Column<T> {
-  /** Its name in the address. */
+  /** The column's name in the address. */
   name: string;
   head: string;
-  /** What it is sorted by; nothing where that is unknown. */
-  of?: (it: T) => string | number | null | undefined;
+  /** Returns the value to sort by, or nothing if it is unknown. */
+  sortKey?: (row: T) => string | number | null | undefined;
   right?: boolean;
 }
 
-/** Rows in the order that was asked for: `cost`, or `-cost` for the other way. What is not known comes last either way. */
-export function ordered<T>(rows: T[], columns: Column<T>[], asked: string): T[] {
-  const of = columns.find((it) => it.name === asked.replace(/^-/, ''))?.of;
-  if (!of) return rows;
-  const way = asked.startsWith('-') ? -1 : 1;
+/** Sorts rows by a column: `cost` ascending, `-cost` descending. Rows with unknown values come last either way. */
+export function sortRows<T>(rows: T[], columns: Column<T>[], order: string): T[] {
+  const sortKey = columns.find((column) => column.name === order.replace(/^-/, ''))?.sortKey;
+  if (!sortKey) return rows;
+  const direction = order.startsWith('-') ? -1 : 1;
   return [...rows].sort((a, b) => {
-    const [one, other] = [of(a) ?? '', of(b) ?? ''];
-    if (one === '' || other === '') return Number(one === '') - Number(other === '');
-    return way * (typeof one === 'number' && typeof other === 'number' ? one - other : byName(String(one), String(other)));
+    const [keyA, keyB] = [sortKey(a) ?? '', sortKey(b) ?? ''];
+    if (keyA === '' || keyB === '') return Number(keyA === '') - Number(keyB === '');
+    return direction * (typeof keyA === 'number' && typeof keyB === 'number' ? keyA - keyB : byName(String(keyA), String(keyB)));
   });
 }
 
 export function Heads<T>({ columns }: { columns: Column<T>[] }) {
-  const asked = get('sort');
+  const order = queryParam('sort');
   return (
     <thead>
       <tr>
-        {columns.map(({ name, head, of, right }) => {
-          const way = asked === name ? 'ascending' : asked === `-${name}` ? 'descending' : undefined;
-          const next = way === 'ascending' ? `-${name}` : way ? null : name;
+        {columns.map(({ name, head, sortKey, right }) => {
+          const direction = order === name ? 'ascending' : order === `-${name}` ? 'descending' : undefined;
+          const next = direction === 'ascending' ? `-${name}` : direction ? null : name;
           return (
-            <th key={name} class={right ? 'right' : undefined} aria-sort={way}>
-              {of ? (
-                <button type="button" class="sort" title={way ? `sorted by ${head}, ${way}` : `sort by ${head}`} onClick={() => set('sort', next)}>
-                  {head} <span aria-hidden="true">{way === 'ascending' ? '▲' : way ? '▼' : ''}</span>
+            <th key={name} class={right ? 'right' : undefined} aria-sort={direction}>
+              {sortKey ? (
+                <button type="button" class="sort" title={direction ? `sorted by ${head}, ${direction}` : `sort by ${head}`} onClick={() => setQueryParam('sort', next)}>
+                  {head} <span aria-hidden="true">{direction === 'ascending' ? '▲' : direction ? '▼' : ''}</span>
                 </button>
               ) : (
                 head

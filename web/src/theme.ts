@@ -1,20 +1,20 @@
-// Light or dark: as the system says, unless somebody chose.
+// The light or dark theme: the system's, unless a person chose one here.
 
 import { effect, signal } from '@preact/signals';
 
-const asked = matchMedia('(prefers-color-scheme: dark)');
-const kept = signal(localStorage.getItem('regatta-theme') ?? '');
-const system = signal(asked.matches);
-asked.addEventListener('change', (it) => (system.value = it.matches));
+const darkQuery = matchMedia('(prefers-color-scheme: dark)');
+const chosenTheme = signal(localStorage.getItem('regatta-theme') ?? '');
+const systemIsDark = signal(darkQuery.matches);
+darkQuery.addEventListener('change', (event) => (systemIsDark.value = event.matches));
 
 effect(() => {
-  document.documentElement.dataset['theme'] = kept.value || (system.value ? 'dark' : 'light');
+  document.documentElement.dataset['theme'] = chosenTheme.value || (systemIsDark.value ? 'dark' : 'light');
 });
 
 export const theme = {
-  turn(): void {
-    const now = document.documentElement.dataset['theme'] === 'dark' ? 'light' : 'dark';
-    kept.value = now;
-    localStorage.setItem('regatta-theme', now);
+  toggle(): void {
+    const next = document.documentElement.dataset['theme'] === 'dark' ? 'light' : 'dark';
+    chosenTheme.value = next;
+    localStorage.setItem('regatta-theme', next);
   },
 };

@@ -1,4 +1,4 @@
-// The one place where strings become markup or addresses of scripts. The page's policy lets nobody else do so (S12).
+// The only place that turns strings into HTML or script URLs. The page's security policy forbids it elsewhere (S12).
 
 interface Policy {
   createHTML(text: string): unknown;
@@ -10,20 +10,20 @@ const rules = {
   createHTML: (text: string) => text,
   createScriptURL: (text: string) => {
     const url = new URL(text, location.href);
-    if (url.origin !== location.origin || !url.pathname.startsWith('/assets/')) throw new Error('a foreign script');
+    if (url.origin !== location.origin || !url.pathname.startsWith('/assets/')) throw new Error(`not a script of this page: ${text}`);
     return text;
   },
 };
 const policy: Policy = factory ? factory.createPolicy('regatta', rules) : rules;
 
-/** Puts markup that the daemon made of an agent's text into an element. The daemon leaves no tag of the text's own. */
-export function put(place: Element, markup: string): void {
-  place.innerHTML = policy.createHTML(markup) as string;
+/** Sets the HTML of an element. The daemon rendered it and escaped every tag in the agent's text. */
+export function setHtml(element: Element, markup: string): void {
+  element.innerHTML = policy.createHTML(markup) as string;
 }
 
-/** Adds such markup at an element's end. */
-export function add(place: Element, markup: string): void {
-  place.insertAdjacentHTML('beforeend', policy.createHTML(markup) as string);
+/** Appends HTML that the daemon rendered to an element. */
+export function appendHtml(element: Element, markup: string): void {
+  element.insertAdjacentHTML('beforeend', policy.createHTML(markup) as string);
 }
 
 export function scriptUrl(text: string): URL {

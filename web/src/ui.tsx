@@ -1,45 +1,45 @@
-// Small parts that every page uses.
+// Components and helpers that every page uses.
 
 import { type Signal, signal } from '@preact/signals';
 import type { ComponentChildren } from 'preact';
 import { useEffect } from 'preact/hooks';
-import { age, clockTime, plain } from './format';
-import { ahead, link, look, paused } from './live/client';
-import { Refused, call } from './session';
-import { type Action, type At, type Choice, STATES } from './views';
+import { age, plain } from './format';
+import { clockOffset, connection, paused, subscribe } from './live/client';
+import { RequestError, call } from './session';
+import { type Action, type Choice, type DisplayState, STATES } from './views';
 
-/** The daemon's time, once a second, while somebody sees it and as long as it is heard. */
+/** The daemon's time, updated once a second by `daemonNow`. */
 export const clock = signal(Date.now());
 setInterval(() => {
-  clock.value = moment();
+  clock.value = daemonNow();
 }, 1_000);
 
-/** The daemon's time now: what has just begun is not later than it. What nobody hears of, or holds back, does not go on:
- * bars end there. */
-export function moment(): number {
-  const stands = document.hidden || paused.peek() || link.peek().state === 'lost';
-  return stands ? clock.value : Math.max(clock.value, Date.now() + ahead.peek());
+/** Returns the daemon's time. It stands still while the tab is hidden, updates are paused or the connection is lost, so
+ * that durations do not grow without data. It never runs backwards. */
+export function daemonNow(): number {
+  const frozen = document.hidden || paused.peek() || connection.peek().state === 'lost';
+  return frozen ? clock.value : Math.max(clock.value, Date.now() + clockOffset.peek());
 }
 
-/** Looks at topics as long as the part is on the page. */
+/** Subscribes to topics while the component is mounted. */
 export function useTopics(...names: string[]): void {
-  useEffect(() => look(names), [names.join()]);
+  useEffect(() => subscribe(names), [names.join()]);
 }
 
 export function Age({ since }: { since: number }) {
   return <time title={new Date(since).toLocaleString()}>{age(clock.value - since)}</time>;
 }
 
-export function Mark({ at }: { at: At }) {
-  const it = STATES[at];
+export function Mark({ at }: { at: DisplayState }) {
+  const state = STATES[at];
   return (
     <span class={`mark at-${at}`}>
-      <i aria-hidden="true">{it.glyph}</i> {it.word}
+      <i aria-hidden="true">{state.glyph}</i> {state.word}
     </span>
   );
 }
 
-export function Glyph({ at }: { at: At }) {
+export function Glyph({ at }: { at: DisplayState }) {
   return (
     <i class={`glyph at-${at}`} title={STATES[at].word}>
       <span aria-hidden="true">{STATES[at].glyph}</span>
@@ -56,9 +56,9 @@ export function TaskLink({ id, class: name }: { id: string; class?: string }) {
   );
 }
 
-/** Text of others. */
-export function Text({ of, max }: { of: string; max?: number }) {
-  return <bdi>{plain(of, max)}</bdi>;
+/** Text from an untrusted source. */
+export function Text({ text, max }: { text: string; max?: number }) {
+  return <bdi>{plain(text, max)}</bdi>;
 }
 
 export function Panel(props: { title: ComponentChildren; aside?: ComponentChildren; children: ComponentChildren; class?: string; id?: string }) {
@@ -73,16 +73,16 @@ export function Panel(props: { title: ComponentChildren; aside?: ComponentChildr
   );
 }
 
-/** A table; a head that begins with `>` is over figures. */
+/** A table. A heading that starts with `>` is right-aligned, for numbers. */
 export function Table({ heads, children, class: name }: { heads: string[]; children: ComponentChildren; class?: string }) {
   return (
     <div class="scroll">
       <table class={`list ${name ?? ''}`}>
         <thead>
           <tr>
-            {heads.map((it) => (
-              <th key={it} class={it.startsWith('>') ? 'right' : undefined}>
-                {it.replace('>', '')}
+            {heads.map((head) => (
+              <th key={head} class={head.startsWith('>') ? 'right' : undefined}>
+                {head.replace('>', '')}
               </th>
             ))}
           </tr>
@@ -100,75 +100,76 @@ export interface Toast {
   hint: string;
 }
 export const toasts = signal<Toast[]>([]);
-let made = 0;
+let lastToastId = 0;
 
 export function toast(good: boolean, text: string, hint = ''): void {
-  const it = { id: (made += 1), good, text, hint };
-  toasts.value = [...toasts.peek().slice(-3), it];
-  setTimeout(() => (toasts.value = toasts.peek().filter((other) => other.id !== it.id)), good ? 6_000 : 15_000);
+  const entry = { id: (lastToastId += 1), good, text, hint };
+  toasts.value = [...toasts.peek().slice(-3), entry];
+  setTimeout(() => (toasts.value = toasts.peek().filter((other) => other.id !== entry.id)), good ? 6_000 : 15_000);
 }
 
-export function complain(error: unknown): void {
-  if (error instanceof Refused) toast(false, error.problem.message, error.problem.hint);
+export function reportError(error: unknown): void {
+  if (error instanceof RequestError) toast(false, error.problem.message, error.problem.hint);
   else toast(false, error instanceof Error ? error.message : String(error));
 }
 
-/** What is under way, so that nothing is sent twice. */
+/** Requests in flight, so that a double click sends only one. */
 const busy = signal<ReadonlySet<string>>(new Set());
 
-/** Carries out what a button stands for, for all that it is for; `words` where it needs some. */
-export async function perform(it: Action, words?: string): Promise<boolean> {
-  const name = it.verb + JSON.stringify(it.input);
+/** Calls an action's verb, and the verbs of all actions in `also`. `text` fills the field that `words` names. Returns
+ * whether all calls succeeded. */
+export async function perform(action: Action, text?: string): Promise<boolean> {
+  const name = action.verb + JSON.stringify(action.input);
   if (busy.peek().has(name)) return false;
   busy.value = new Set(busy.peek()).add(name);
-  const all = [it, ...(it.also ?? [])];
+  const all = [action, ...(action.also ?? [])];
   let done = 0;
   let rules: string[] = [];
-  for (const one of all) {
+  for (const single of all) {
     try {
-      const said = await call<{ rules?: unknown; answered?: unknown } | null>(one.verb, one.words === undefined ? one.input : withWords(one.input, one.words, words ?? ''));
-      // What was allowed for good is a rule, and is shown.
-      if (Array.isArray(said?.rules)) rules = [...rules, ...said.rules.map(String)];
-      done += typeof said?.answered === 'number' && one.input.alike === true ? said.answered : 1;
-      it.after?.(said);
+      const result = await call<{ rules?: unknown; answered?: unknown } | null>(single.verb, single.words === undefined ? single.input : withText(single.input, single.words, text ?? ''));
+      // A permanent answer creates policy rules; the toast shows them.
+      if (Array.isArray(result?.rules)) rules = [...rules, ...result.rules.map(String)];
+      done += typeof result?.answered === 'number' && single.input.alike === true ? result.answered : 1;
+      action.after?.(result);
     } catch (error) {
-      complain(error);
+      reportError(error);
     }
   }
-  const many = done > 1 || all.length > 1 ? `${done} ` : '';
-  const rule = rules.map((one) => ` · ${one}`).join('');
-  if (done > 0) toast(true, `${it.label.replace('…', '')}: ${many}done${rule}`, it.cli.replace('…', words ? JSON.stringify(words) : ''));
-  const left = new Set(busy.peek());
-  left.delete(name);
-  busy.value = left;
+  const countText = done > 1 || all.length > 1 ? `${done} ` : '';
+  const rulesText = rules.map((rule) => ` · ${rule}`).join('');
+  if (done > 0) toast(true, `${action.label.replace('…', '')}: ${countText}done${rulesText}`, action.cli.replace('…', text ? JSON.stringify(text) : ''));
+  const remaining = new Set(busy.peek());
+  remaining.delete(name);
+  busy.value = remaining;
   return done >= all.length;
 }
 
-/** Puts words where a JSON pointer says. */
-export function withWords(input: Record<string, unknown>, pointer: string, words: string): Record<string, unknown> {
+/** Returns a copy of `input` with `text` at a JSON pointer. */
+export function withText(input: Record<string, unknown>, pointer: string, text: string): Record<string, unknown> {
   const copy = structuredClone(input);
   const path = pointer.split('/').slice(1);
   const last = path.pop();
   let at: Record<string, unknown> = copy;
   for (const part of path) at = at[part] as Record<string, unknown>;
-  if (last) at[last] = words;
+  if (last) at[last] = text;
   return copy;
 }
 
-/** An action with what somebody chose for it; as it is where nobody did. */
-export function chosen(it: Action, name: string): Action {
-  if (!it.choice || !name) return it;
-  return { ...it, input: withWords(it.input, it.choice.to, name), cli: `${it.cli} ${it.choice.flag} ${name}` };
+/** Returns the action with the chosen option, or unchanged without one. */
+export function withChoice(action: Action, name: string): Action {
+  if (!action.choice || !name) return action;
+  return { ...action, input: withText(action.input, action.choice.to, name), cli: `${action.cli} ${action.choice.flag} ${name}` };
 }
 
-/** What can be chosen for an action. */
-export function Choose({ of, value, set }: { of: Choice; value: string; set: (name: string) => void }) {
+/** A select for the options of an action. */
+export function ChoiceSelect({ choice, value, set }: { choice: Choice; value: string; set: (name: string) => void }) {
   return (
     <label class="choose">
-      <span class="dim">{of.label}</span>
-      <select aria-label={of.label} value={value} onChange={(event) => set(event.currentTarget.value)}>
-        {!of.now && <option value="">as the settings say</option>}
-        {of.of.map((name) => (
+      <span class="dim">{choice.label}</span>
+      <select aria-label={choice.label} value={value} onChange={(event) => set(event.currentTarget.value)}>
+        {!choice.now && <option value="">default</option>}
+        {choice.of.map((name) => (
           <option key={name} value={name}>
             {plain(name, 80)}
           </option>
@@ -178,39 +179,35 @@ export function Choose({ of, value, set }: { of: Choice; value: string; set: (na
   );
 }
 
-/** What waits for words or for a second thought. */
+/** The action whose dialog is open. */
 export const pending: Signal<Action | null> = signal(null);
 
-/** Presses a button: at once, or after words or a second thought. */
-export function press(it: Action): void {
-  if (it.words !== undefined || it.grave) pending.value = it;
-  else void perform(it);
+/** Performs an action, or first opens the dialog if the action needs text or a confirmation. */
+export function press(action: Action): void {
+  if (action.words !== undefined || action.grave) pending.value = action;
+  else void perform(action);
 }
 
-/** How what has the focus, or is pointed at, is typed in a shell. */
-export const hinted = signal('');
+/** The shell command for the button under the pointer or with the focus. */
+export const shellHint = signal('');
 
-/** What makes a button say how it is typed. */
-export function says(cli: string) {
-  const on = () => (hinted.value = cli);
-  const off = () => hinted.peek() === cli && (hinted.value = '');
-  return { title: cli, onFocus: on, onMouseEnter: on, onBlur: off, onMouseLeave: off };
+/** Properties that make a button show its shell command. */
+export function shellHintProps(cli: string) {
+  const show = () => (shellHint.value = cli);
+  const hide = () => shellHint.peek() === cli && (shellHint.value = '');
+  return { title: cli, onFocus: show, onMouseEnter: show, onBlur: hide, onMouseLeave: hide };
 }
 
-export function Do({ action, nth }: { action: Action; nth?: number }) {
+export function ActionButton({ action, index }: { action: Action; index?: number }) {
   return (
-    <button type="button" class={`do ${action.first ? 'first' : ''} ${action.grave ? 'grave' : ''}`} {...says(action.cli)} onClick={() => press(action)}>
-      {plain(action.label, 80)} {nth !== undefined && nth <= 9 && <kbd>{nth}</kbd>}
+    <button type="button" class={`do ${action.first ? 'first' : ''} ${action.grave ? 'grave' : ''}`} {...shellHintProps(action.cli)} onClick={() => press(action)}>
+      {plain(action.label, 80)} {index !== undefined && index <= 9 && <kbd>{index}</kbd>}
       {action.key && <kbd>{action.key}</kbd>}
     </button>
   );
 }
 
-export function When({ wall }: { wall: number }) {
-  return <time>{clockTime(wall)}</time>;
-}
-
-/** Nothing yet, or nothing known: they are not the same, and are said apart. */
+/** An empty state. Until the daemon has answered, it says so instead of claiming that there is nothing. */
 export function Empty({ known, children }: { known: boolean; children: ComponentChildren }) {
-  return <p class="empty">{known ? children : 'asking the daemon…'}</p>;
+  return <p class="empty">{known ? children : 'loading…'}</p>;
 }

@@ -1,6 +1,7 @@
-// What the daemon sends; the same names as in regatta-api's page.rs. Nothing here is computed.
+// The types of the entities that the daemon sends. The field names are those of regatta-api's page views. The page shows
+// these values and computes no state itself.
 
-export type At = 'failed' | 'needs' | 'waiting' | 'landing' | 'review' | 'working' | 'idle' | 'offline' | 'landed';
+export type DisplayState = 'failed' | 'needs' | 'waiting' | 'landing' | 'review' | 'working' | 'idle' | 'offline' | 'landed';
 
 export interface Action {
   label: string;
@@ -13,13 +14,13 @@ export interface Action {
   words?: string;
   form?: Form;
   choice?: Choice;
-  /** What the page does with what was said, when it is done; never sent. */
-  after?: (said: unknown) => void;
-  /** Others for whom the same is said; never sent. */
+  /** Called with the result after the call succeeded. Exists only in the page. */
+  after?: (result: unknown) => void;
+  /** The same action for the other items of a group. Exists only in the page. */
   also?: Action[];
 }
 
-/** One of several can be chosen for an action. */
+/** Options of an action; `to` is the JSON pointer and `flag` the command-line flag for the chosen one. */
 export interface Choice {
   label: string;
   to: string;
@@ -44,15 +45,15 @@ export interface Head {
   projects: { name: string; trunk: string; path: string }[];
   missions: { id: string; title: string; landed: number; tasks: number }[];
   version: string;
-  /** What may become of words to the whole team; the first is meant most often. */
+  /** The actions for new work, such as a plan, a mission or a task. The first one is the default. */
   composers: Action[];
   tasks: number;
 }
 
-export interface Item {
+export interface InboxItem {
   id: string;
   kind: string;
-  /** Some are about an agent, a budget or a conversation. */
+  /** Empty for items about an agent, a budget or a conversation. */
   task?: string | null;
   project?: string | null;
   agent: string | null;
@@ -67,7 +68,7 @@ export interface Item {
 export interface Lane {
   agent: string;
   provider: string;
-  at: At;
+  at: DisplayState;
   text: string;
   task: string | null;
   subject: string;
@@ -80,20 +81,20 @@ export interface Lane {
   actions: Action[];
 }
 
-export interface Bar {
+export interface StateSpan {
   from: number;
   to?: number;
-  at: At;
+  at: DisplayState;
   task?: string;
   text?: string;
 }
 
-export interface Bars {
+export interface LaneHistory {
   agent: string;
-  bars: Bar[];
+  bars: StateSpan[];
 }
 
-export interface Shares {
+export interface ProviderHistory {
   provider: string;
   lanes: number;
   minutes: [number, number[]][];
@@ -115,7 +116,7 @@ export interface Landing {
   fixups: number;
 }
 
-/** Landings that are tried together, one on top of the other. */
+/** Landings that are tested together in one trial. `cars` has their ids in merge order. */
 export interface Batch {
   ride: 'moving' | 'passed' | 'testing' | 'searching' | 'queued' | 'behind' | 'held';
   state: string;
@@ -124,7 +125,7 @@ export interface Batch {
   failed?: string;
 }
 
-export interface Train {
+export interface MergeQueue {
   project: string;
   trunk: string;
   held: { by: string; reason: string; wall: number } | null;
@@ -138,7 +139,7 @@ export interface Train {
   text: string;
   actions: Action[];
   each: [string, Action[]][];
-  /** When each would have landed if it took as long as others did. */
+  /** The expected landing time of each landing, from the durations of earlier ones. */
   expected: [string, number][];
 }
 
@@ -157,28 +158,28 @@ export interface Spend {
   wall_ms: number;
 }
 
-/** When a day's cap is reached at this rate. */
+/** When the cap of the day is reached at the current rate. */
 export type Forecast = { when: 'reached' } | { when: 'at'; wall: number } | { when: 'not_today' };
 
-export interface Spending {
+export interface DaySpend {
   today: Spend;
   cap: number | null;
   forecast?: Forecast;
   line: [number, number][];
-  /** The same by provider, the dearest first: a sum for each point of the line. */
+  /** The cost per provider, most expensive first, with one sum per point of the line. */
   bands?: { name: string; micro_usd: number[] }[];
   text: string;
 }
 
-/** What was spent together; `unpriced` tokens have no price that anybody reported. */
-export interface Sum {
+/** A total cost. `unpriced` is the number of tokens for which no program reported a price. */
+export interface SpendSum {
   tasks: number;
   spent: Spend;
   unpriced?: number;
   rate?: number;
 }
 
-export interface CostRow extends Sum {
+export interface CostRow extends SpendSum {
   name: string;
   about?: string;
 }
@@ -192,13 +193,13 @@ export interface Cost {
   days: number;
   since_wall: number;
   tables: CostTable[];
-  total: Sum;
+  total: SpendSum;
   cap?: number;
   forecast?: Forecast;
   came: {
-    landed: Sum;
+    landed: SpendSum;
     each?: number;
-    wasted: Sum;
+    wasted: SpendSum;
     failed_attempts: number;
     dropped_tasks: number;
     lines?: { tasks: number; lines: number; tokens_each: number };
@@ -206,13 +207,13 @@ export interface Cost {
   budgets?: { scope: unknown; ceiling: Record<string, number>; spent: Spend | null }[];
 }
 
-export interface Row {
+export interface TaskSummary {
   id: string;
   project: string;
   mission: string | null;
   subject: string;
   word: string;
-  at: At;
+  at: DisplayState;
   agent: string | null;
   text: string;
   since_wall: number;
@@ -222,14 +223,15 @@ export interface Row {
   micro_usd?: number;
 }
 
-/** Tasks laid out: waves as columns. An edge's ends are places in the list of nodes, what it goes through are cells. */
+/** The layout of the task graph, with waves as columns. Edges refer to nodes by index; `through` lists the cells of an
+ * edge as column and row. */
 export interface Graph {
   title: string;
   text: string;
   tasks: number;
   columns: number;
   rows: number;
-  nodes: { column: number; row: number; tasks: string[]; label: string; word: string; at: At; agent?: string; needs?: string[]; critical: boolean }[];
+  nodes: { column: number; row: number; tasks: string[]; label: string; word: string; at: DisplayState; agent?: string; needs?: string[]; critical: boolean }[];
   edges: { from: number; to: number; through: [number, number][]; critical: boolean }[];
   critical: string[];
 }
@@ -240,7 +242,7 @@ export interface TaskPage {
   subject: string;
   description: string;
   word: string;
-  at: At;
+  at: DisplayState;
   waits: { kind: string; text: string }[];
   live?: string;
   agent: string | null;
@@ -251,25 +253,25 @@ export interface TaskPage {
   spent?: Spend;
   mission: string | null;
   submission: { commit: string; base: string; changed: string[] } | null;
-  /** The work that was looked at last and sent back. */
+  /** The commit that a person reviewed last and sent back. */
   reviewed?: string;
   landed: string | null;
   gates?: { gate: string; says: string; reason: string }[];
   warnings?: string[];
   updated_wall: number;
   checklist: { good: boolean | null; text: string }[];
-  time: Bar[];
+  time: StateSpan[];
   tries: { id: string; agent: string; started_wall: number; ended: { cause: string; detail: string; wall: number } | null }[];
   log: string | null;
   wanted: string;
   running: string;
   branch: string;
-  /** What it reports is a plan. */
+  /** Whether the task's report is a plan. */
   plan?: boolean;
   actions: Action[];
 }
 
-export interface Held {
+export interface ClaimHolder {
   owner: string;
   task: string | null;
   agent: string | null;
@@ -279,16 +281,16 @@ export interface Held {
   memo: string;
 }
 
-/** A path or a pattern; `clash` is who meets there, `hot` how many changes landed today. */
-export interface Spot {
+/** A path or a pattern. `clash` lists tasks that conflict there, and `hot` is the number of changes that landed today. */
+export interface FileEntry {
   path: string;
-  held: Held[];
+  held: ClaimHolder[];
   wanted: string[];
   hot: number;
   clash: string[];
 }
 
-export interface Share {
+export interface FolderHolder {
   holder: string;
   task: string | null;
   spots: number;
@@ -296,17 +298,17 @@ export interface Share {
   until?: string;
 }
 
-/** A folder with all below it; `own` are those in no folder below. */
+/** A folder with totals of everything below it. `own` are the files directly in it. */
 export interface Folder {
   path: string;
   depth: number;
   spots: number;
-  held: Share[];
+  held: FolderHolder[];
   wanted: number;
   hot: number;
   clashes: number;
   clash: string[];
-  own: Spot[];
+  own: FileEntry[];
 }
 
 export interface Files {
@@ -372,7 +374,7 @@ export interface Runner {
 
 export interface PlannedTask {
   task: { subject: string; description?: string; files?: string[]; assign?: string | null; [other: string]: unknown };
-  /** Places in the plan, counting from 0. */
+  /** Indexes of the blockers in the plan, starting at 0. */
   after: number[];
 }
 
@@ -394,8 +396,8 @@ export interface Plan {
   actions: Action[];
 }
 
-/** How each state is shown: always a glyph, a word and a colour. */
-export const STATES: Record<At, { glyph: string; word: string; rank: number }> = {
+/** How each state is shown. There is always a glyph and a word next to the colour. */
+export const STATES: Record<DisplayState, { glyph: string; word: string; rank: number }> = {
   failed: { glyph: '✕', word: 'failed', rank: 0 },
   needs: { glyph: '!', word: 'needs you', rank: 1 },
   waiting: { glyph: '‖', word: 'waiting', rank: 2 },

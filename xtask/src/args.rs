@@ -6,7 +6,15 @@ use std::str::FromStr;
 
 use anyhow::{Context, bail};
 
-const FLAGS: [&str; 7] = ["check", "json", "threads", "write", "install-only", "restart", "both"];
+const FLAGS: [&str; 7] = [
+    "check",
+    "json",
+    "threads",
+    "write",
+    "install-only",
+    "restart",
+    "both",
+];
 const OPTIONS: [&str; 19] = [
     "repository",
     "minutes",
@@ -48,7 +56,9 @@ impl Args {
             let value = if FLAGS.contains(&name) {
                 String::new()
             } else if OPTIONS.contains(&name) || name == "dir" {
-                typed.next().with_context(|| format!("--{name} needs a value"))?
+                typed
+                    .next()
+                    .with_context(|| format!("--{name} needs a value"))?
             } else {
                 bail!("unknown option --{name}");
             };
@@ -67,18 +77,24 @@ impl Args {
 
     pub(crate) fn number<T: FromStr>(&self, name: &str, usual: T) -> anyhow::Result<T> {
         match self.text(name) {
-            Some(text) => {
-                text.replace('_', "").parse().ok().with_context(|| format!("--{name} {text:?} is not a number"))
-            }
+            Some(text) => text
+                .replace('_', "")
+                .parse()
+                .ok()
+                .with_context(|| format!("--{name} {text:?} is not a number")),
             None => Ok(usual),
         }
     }
 
     /// Creates a temporary directory for stores, next to the build directory unless `--dir` is
     /// given.
-    pub(crate) fn scratch(&self) -> anyhow::Result<tempfile::TempDir> {
-        let parent = self.text("dir").map_or_else(crate::report::kept, PathBuf::from);
+    pub(crate) fn scratch_dir(&self) -> anyhow::Result<tempfile::TempDir> {
+        let parent = self
+            .text("dir")
+            .map_or_else(crate::report::reports_dir, PathBuf::from);
         std::fs::create_dir_all(&parent)?;
-        Ok(tempfile::Builder::new().prefix("scratch-").tempdir_in(parent)?)
+        Ok(tempfile::Builder::new()
+            .prefix("scratch-")
+            .tempdir_in(parent)?)
     }
 }

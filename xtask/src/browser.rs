@@ -16,28 +16,45 @@ use anyhow::{Context, ensure};
 use serde_json::{Value, json};
 
 use crate::args::Args;
-use crate::bench::doors::line::Line;
-use crate::bench::start::{Daemon, binary};
+use crate::bench::http::connection::HttpConnection;
+use crate::bench::start::{BenchDaemon, program_path};
 
-const NAME: &str = "evil.example";
+const FOREIGN_HOST: &str = "evil.example";
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
     let chromium = install()?;
-    let scratch = args.scratch()?;
+    let scratch = args.scratch_dir()?;
     let root = scratch.path().canonicalize()?;
-    let daemon = Daemon::start(&binary(args)?, &root)?;
+    let daemon = BenchDaemon::start(&program_path(args)?, &root)?;
     let card: Value = serde_json::from_slice(&std::fs::read(root.join("daemon.json"))?)?;
-    let url = card["url"].as_str().context("no url")?.trim_end_matches('/').to_owned();
+    let url = card["url"]
+        .as_str()
+        .context("no url")?
+        .trim_end_matches('/')
+        .to_owned();
     let address: std::net::SocketAddr = url.trim_start_matches("http://").parse()?;
-    let token = std::fs::read_to_string(root.join("token"))?.trim().to_owned();
-    let mut line = Line::open(address, &token)?;
-    let before = line.ask("msg.history", &json!({ "channel": "lake" }))?;
+    let token = std::fs::read_to_string(root.join("token"))?
+        .trim()
+        .to_owned();
+    let mut line = HttpConnection::open(address, &token)?;
+    let before = line.call_verb("msg.history", &json!({ "channel": "lake" }))?;
     let show = |page: &str| -> anyhow::Result<String> {
         let shown = Command::new(&chromium)
-            .args(["--headless=new", "--no-sandbox", "--disable-gpu", "--no-first-run", "--dump-dom"])
+            .args([
+                "--headless=new",
+                "--no-sandbox",
+                "--disable-gpu",
+                "--no-first-run",
+                "--dump-dom",
+            ])
             .args(["--virtual-time-budget=15000", "--timeout=30000"])
-            .arg(format!("--user-data-dir={}", root.join("browser").display()))
-            .arg(format!("--host-resolver-rules=MAP {NAME} 127.0.0.1"))
+            .arg(format!(
+                "--user-data-dir={}",
+                root.join("browser").display()
+            ))
+            .arg(format!(
+                "--host-resolver-rules=MAP {FOREIGN_HOST} 127.0.0.1"
+            ))
             .arg(page)
             .env("HOME", &root)
             .output()
@@ -46,58 +63,98 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
     };
     // Show a page of the daemon first, to be sure that the browser works.
     let own = show(&format!("{url}/healthz"))?;
-    ensure!(own.contains("ok"), "the browser shows nothing of the daemon itself: {own:?}");
-    let rebound = show(&format!("http://{NAME}:{}/healthz", address.port()))?;
-    println!("after a rebinding it sees: {}", rebound.chars().take(200).collect::<String>());
-    ensure!(rebound.contains("foreign_host"), "a request after DNS rebinding was not refused: {rebound}");
+    ensure!(
+        own.contains("ok"),
+        "the browser shows nothing of the daemon itself: {own:?}"
+    );
+    let rebound = show(&format!("http://{FOREIGN_HOST}:{}/healthz", address.port()))?;
+    println!(
+        "after a rebinding it sees: {}",
+        rebound.chars().take(200).collect::<String>()
+    );
+    ensure!(
+        rebound.contains("foreign_host"),
+        "a request after DNS rebinding was not refused: {rebound}"
+    );
 
-    let stranger = Stranger::open(&url, &token)?;
-    show(&format!("http://{NAME}:{}/", stranger.port))?;
-    let told = stranger.told.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    let stranger = ForeignSite::open(&url, &token)?;
+    show(&format!("http://{FOREIGN_HOST}:{}/", stranger.port))?;
+    let told = stranger
+        .reports
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
+        .clone();
     println!("the stranger's page could: {told:?}");
-    ensure!(told.iter().any(|it| it == "done"), "the attacker's page did not finish: {told:?}");
+    ensure!(
+        told.iter().any(|it| it == "done"),
+        "the attacker's page did not finish: {told:?}"
+    );
     let reached: Vec<&String> = told.iter().filter(|it| it.starts_with("read ")).collect();
-    let after = line.ask("msg.history", &json!({ "channel": "lake" }))?;
+    let after = line.call_verb("msg.history", &json!({ "channel": "lake" }))?;
     daemon.kill()?;
-    println!("{}", if reached.is_empty() && before == after { "good: every attempt failed" } else { "an attempt succeeded" });
+    println!(
+        "{}",
+        if reached.is_empty() && before == after {
+            "good: every attempt failed"
+        } else {
+            "an attempt succeeded"
+        }
+    );
     Ok(reached.is_empty() && before == after)
 }
 
 pub(crate) fn install() -> anyhow::Result<String> {
-    let there = |name: &str| Command::new(name).arg("--version").output().is_ok_and(|it| it.status.success());
+    let there = |name: &str| {
+        Command::new(name)
+            .arg("--version")
+            .output()
+            .is_ok_and(|it| it.status.success())
+    };
     for name in ["chromium", "chromium-browser", "google-chrome"] {
         if there(name) {
             return Ok(name.into());
         }
     }
-    let apt = Command::new("apt-get").args(["install", "-y", "-q", "--no-install-recommends", "chromium"]).status();
-    ensure!(apt.is_ok_and(|it| it.success()) && there("chromium"), "install chromium: apt-get install chromium");
+    let apt = Command::new("apt-get")
+        .args(["install", "-y", "-q", "--no-install-recommends", "chromium"])
+        .status();
+    ensure!(
+        apt.is_ok_and(|it| it.success()) && there("chromium"),
+        "install chromium: apt-get install chromium"
+    );
     Ok("chromium".into())
 }
 
 /// The attacker's site.
-struct Stranger {
+struct ForeignSite {
     port: u16,
-    told: Arc<Mutex<Vec<String>>>,
+    reports: Arc<Mutex<Vec<String>>>,
 }
 
-impl Stranger {
-    fn open(url: &str, token: &str) -> anyhow::Result<Stranger> {
+impl ForeignSite {
+    fn open(url: &str, token: &str) -> anyhow::Result<ForeignSite> {
         let listener = TcpListener::bind("127.0.0.1:0")?;
         let port = listener.local_addr()?.port();
         let told: Arc<Mutex<Vec<String>>> = Arc::default();
-        let (page, heard) = (page(url, token), told.clone());
+        let (page, heard) = (attack_page(url, token), told.clone());
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
                 let (page, heard) = (page.clone(), heard.clone());
-                std::thread::spawn(move || answer(stream, &page, &heard));
+                std::thread::spawn(move || answer_request(stream, &page, &heard));
             }
         });
-        Ok(Stranger { port, told })
+        Ok(ForeignSite {
+            port,
+            reports: told,
+        })
     }
 }
 
-fn answer(mut stream: std::net::TcpStream, page: &str, heard: &Mutex<Vec<String>>) -> std::io::Result<()> {
+fn answer_request(
+    mut stream: std::net::TcpStream,
+    page: &str,
+    heard: &Mutex<Vec<String>>,
+) -> std::io::Result<()> {
     stream.set_read_timeout(Some(Duration::from_secs(20)))?;
     let mut reader = BufReader::new(stream.try_clone()?);
     let (mut line, mut length, mut first) = (String::new(), 0, String::new());
@@ -119,13 +176,17 @@ fn answer(mut stream: std::net::TcpStream, page: &str, heard: &Mutex<Vec<String>
     let mut body = vec![0; length];
     reader.read_exact(&mut body)?;
     let text = if first.starts_with("POST /told") {
-        heard.lock().unwrap_or_else(PoisonError::into_inner).push(String::from_utf8_lossy(&body).into_owned());
+        heard
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(String::from_utf8_lossy(&body).into_owned());
         ""
     } else {
         page
     };
     let head = format!(
-        "HTTP/1.1 200 OK\r\ncontent-type: text/html\r\nconnection: close\r\ncontent-length: {}\r\n\r\n",
+        "HTTP/1.1 200 OK\r\ncontent-type: text/html\r\nconnection: close\r\ncontent-length: \
+        {}\r\n\r\n",
         text.len()
     );
     stream.write_all(head.as_bytes())?;
@@ -133,7 +194,7 @@ fn answer(mut stream: std::net::TcpStream, page: &str, heard: &Mutex<Vec<String>
 }
 
 /// Returns a page that tries every kind of request.
-fn page(url: &str, token: &str) -> String {
+fn attack_page(url: &str, token: &str) -> String {
     let message = r#"{"channel":"lake","text":"from a stranger"}"#;
     format!(
         r#"<!doctype html><title>x</title><iframe name=f></iframe>

@@ -11,13 +11,13 @@ use anyhow::{Context, ensure};
 use serde_json::{Value, json};
 
 use crate::args::Args;
-use crate::bench::agents::place::Place;
-use crate::bench::start::binary;
+use crate::bench::agents::fixture::BenchFixture;
+use crate::bench::start::program_path;
 use crate::report::{Report, median};
 
 /// The lead's script: in its first turn it plans three tasks, the last one after the others; when
 /// all have landed, it reports.
-const LEAD: &str = r#"cat > /dev/null
+const LEAD_SCRIPT: &str = r#"cat > /dev/null
 case "$("$REGATTA_BIN" mission show "$REGATTA_MISSION" --json)" in
 *'"subject":"Part '*) "$REGATTA_BIN" mission finish "All parts of $REGATTA_MISSION have landed" ;;
 *)
@@ -30,16 +30,16 @@ exit 0
 "#;
 
 /// The worker's script: it creates the file that its prompt names.
-const WORKER: &str = r#"file=$(sed -n 's/^- \(M[0-9]*\/[abc]\)$/\1/p' | head -n 1)
+const WORKER_SCRIPT: &str = r#"file=$(sed -n 's/^- \(M[0-9]*\/[abc]\)$/\1/p' | head -n 1)
 mkdir -p "${file%/*}" && echo "$REGATTA_AGENT" > "$file"
 "#;
 
-const MISSIONS: usize = 2;
-const PARTS: usize = 3;
+const MISSION_COUNT: usize = 2;
+const TASKS_PER_MISSION: usize = 3;
 
 /// The evidence that a run leaves behind for the checks.
 #[derive(Clone, Debug, Default)]
-struct Evidence {
+struct RunEvidence {
     /// The output of `mission show` for each mission.
     missions: Vec<Value>,
     /// All messages of the project's channel.
@@ -51,202 +51,373 @@ struct Evidence {
     /// Commits of the trunk with more than one parent.
     merges: usize,
     /// The number of trunk commits on which the check fails.
-    red: usize,
+    failing_tips: usize,
     /// The files on the trunk, with the agents that created them.
     files: Vec<(String, String)>,
     /// The number of programs that still ran after the end.
-    left: usize,
+    leftover_programs: usize,
 }
 
 /// A check: its name, its points, and a function that returns the error, if there is one.
-type Check = (&'static str, u32, fn(&Evidence) -> Option<String>);
+type EvalCheck = (&'static str, u32, fn(&RunEvidence) -> Option<String>);
 /// A planted fault for the check of the same name.
-type Fault = (&'static str, fn(&mut Evidence));
+type PlantedFault = (&'static str, fn(&mut RunEvidence));
 
-const CHECKS: [Check; 9] = [
-    ("each mission has a lead of its own", 10, own_leads),
-    ("both missions end as done, with a report", 15, both_done),
-    ("workers are named under their own lead", 10, own_workers),
-    ("every change is on the trunk once", 15, every_change_once),
-    ("merges are serial: no divergent commit, no two moves at once", 15, serial),
-    ("every tip of the trunk is green", 10, green),
-    ("no task is worked on twice, or by another lead's workers", 10, no_task_twice),
-    ("landings are announced, and leads are notified of each other", 10, told),
-    ("nothing is left running, claimed or registered", 5, nothing_left),
+const CHECKS: [EvalCheck; 9] = [
+    ("each mission has a lead of its own", 10, check_own_leads),
+    (
+        "both missions end as done, with a report",
+        15,
+        check_both_done,
+    ),
+    (
+        "workers are named under their own lead",
+        10,
+        check_own_workers,
+    ),
+    (
+        "every change is on the trunk once",
+        15,
+        check_every_change_once,
+    ),
+    (
+        "merges are serial: no divergent commit, no two moves at once",
+        15,
+        check_serial_landing,
+    ),
+    ("every tip of the trunk is green", 10, check_green_trunk),
+    (
+        "no task is worked on twice, or by another lead's workers",
+        10,
+        check_no_task_twice,
+    ),
+    (
+        "landings are announced, and leads are notified of each other",
+        10,
+        check_messages,
+    ),
+    (
+        "nothing is left running, claimed or registered",
+        5,
+        check_nothing_left,
+    ),
 ];
 
-const FAULTS: [Fault; 9] = [
+const PLANTED_FAULTS: [PlantedFault; 9] = [
     ("each mission has a lead of its own", |it| {
         it.missions[1]["lead"]["name"] = it.missions[0]["lead"]["name"].clone()
     }),
-    ("both missions end as done, with a report", |it| it.missions[0]["result"]["how"] = json!("cancelled")),
-    ("workers are named under their own lead", |it| it.files[0].1 = it.files[PARTS].1.clone()),
-    ("every change is on the trunk once", |it| it.subjects.push(it.subjects[0].clone())),
-    ("merges are serial: no divergent commit, no two moves at once", |it| it.merges = 1),
-    ("every tip of the trunk is green", |it| it.red = 1),
-    ("no task is worked on twice, or by another lead's workers", |it| {
-        let again = it.events.iter().find(|it| it["kind"] == "attempt.started").cloned();
-        it.events.insert(0, again.unwrap_or_default());
+    ("both missions end as done, with a report", |it| {
+        it.missions[0]["result"]["how"] = json!("cancelled")
     }),
-    ("landings are announced, and leads are notified of each other", |it| {
-        it.messages.retain(|it| !labelled(it, "coord:merge"))
+    ("workers are named under their own lead", |it| {
+        it.files[0].1 = it.files[TASKS_PER_MISSION].1.clone()
     }),
-    ("nothing is left running, claimed or registered", |it| it.left = 1),
+    ("every change is on the trunk once", |it| {
+        it.subjects.push(it.subjects[0].clone())
+    }),
+    (
+        "merges are serial: no divergent commit, no two moves at once",
+        |it| it.merges = 1,
+    ),
+    ("every tip of the trunk is green", |it| it.failing_tips = 1),
+    (
+        "no task is worked on twice, or by another lead's workers",
+        |it| {
+            let again = it
+                .events
+                .iter()
+                .find(|it| it["kind"] == "attempt.started")
+                .cloned();
+            it.events.insert(0, again.unwrap_or_default());
+        },
+    ),
+    (
+        "landings are announced, and leads are notified of each other",
+        |it| it.messages.retain(|it| !has_label(it, "coord:merge")),
+    ),
+    ("nothing is left running, claimed or registered", |it| {
+        it.leftover_programs = 1
+    }),
 ];
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
     let mut report = Report::new("eval-multi-lead", args);
-    let several = once(args, 3)?;
+    let several = run_once(args, 3)?;
     let mut score = 0;
     for (name, points, check) in CHECKS {
         let wrong = check(&several);
         score += if wrong.is_none() { points } else { 0 };
-        report.demand(
+        report.require(
             wrong.is_none(),
-            format!("{points:>3} {name}{}", wrong.map_or(String::new(), |it| format!(": {it}"))),
+            format!(
+                "{points:>3} {name}{}",
+                wrong.map_or(String::new(), |it| format!(": {it}"))
+            ),
         );
     }
-    report.say(format!("  score: {score} of {}", CHECKS.iter().map(|it| it.1).sum::<u32>()));
-    report.value("score", score);
-    let waits = hand_overs(&several);
+    report.add_line(format!(
+        "  score: {score} of {}",
+        CHECKS.iter().map(|it| it.1).sum::<u32>()
+    ));
+    report.set_value("score", score);
+    let waits = handover_times(&several);
     let longest = waits.iter().copied().fold(0.0, f64::max);
-    report.say(format!(
-        "  {} landings were ready while another moved the trunk: they landed {:.0} ms after it at the median, {longest:.0} ms at most",
+    report.add_line(format!(
+        "  {} landings were ready while another moved the trunk: they landed {:.0} ms after it at \
+        the median, {longest:.0} ms at most",
         waits.len(),
         median(waits.clone()),
     ));
-    report.target(longest <= 1_000.0, "the next in line lands within 1 s of the trunk being free");
+    report.check_target(
+        longest <= 1_000.0,
+        "the next in line lands within 1 s of the trunk being free",
+    );
 
     // The same missions one after the other must have the same outcome.
-    let one = once(args, 1)?;
-    let same = outcome(&one) == outcome(&several);
-    report.demand(same, format!("with one lead the outcome is the same: {:?}", outcome(&one)));
-    report.demand(at_once(&one) == 1, format!("with room for one, {} lead at a time", at_once(&one)));
-    report.demand(at_once(&several) > 1, format!("with room for three, {} at a time", at_once(&several)));
+    let one = run_once(args, 1)?;
+    let same = comparable_outcome(&one) == comparable_outcome(&several);
+    report.require(
+        same,
+        format!(
+            "with one lead the outcome is the same: {:?}",
+            comparable_outcome(&one)
+        ),
+    );
+    report.require(
+        max_simultaneous_leads(&one) == 1,
+        format!(
+            "with room for one, {} lead at a time",
+            max_simultaneous_leads(&one)
+        ),
+    );
+    report.require(
+        max_simultaneous_leads(&several) > 1,
+        format!(
+            "with room for three, {} at a time",
+            max_simultaneous_leads(&several)
+        ),
+    );
 
-    for (name, fault) in FAULTS {
+    for (name, fault) in PLANTED_FAULTS {
         let mut broken = several.clone();
         fault(&mut broken);
-        let seen = CHECKS.iter().find(|it| it.0 == name).and_then(|it| it.2(&broken));
-        report.demand(seen.is_some(), format!("the planted fault is found: {name}"));
+        let seen = CHECKS
+            .iter()
+            .find(|it| it.0 == name)
+            .and_then(|it| it.2(&broken));
+        report.require(
+            seen.is_some(),
+            format!("the planted fault is found: {name}"),
+        );
     }
-    report.end()
+    report.finish()
 }
 
 /// Sets up a project, starts the missions, waits for their end and collects the evidence.
-fn once(args: &Args, max_leads: u32) -> anyhow::Result<Evidence> {
-    let program = binary(args)?;
-    let place = Place::new(args, &program)?;
-    let daemon = place.up()?;
+fn run_once(args: &Args, max_leads: u32) -> anyhow::Result<RunEvidence> {
+    let program = program_path(args)?;
+    let place = BenchFixture::new(args, &program)?;
+    let daemon = place.start_daemon()?;
     let shop = place.root.join("shop");
-    std::fs::write(shop.join("test.sh"), "for it in M*/c; do [ ! -e $it ] || [ -e ${it%c}a ] || exit 1; done\n")?;
-    let leads = format!("[leads]\nmax_leads = {max_leads}\nagent = \"boss\"\nworkers = [\"hand\"]\nmax_workers = 2\n");
-    let text =
-        format!("[project]\nname = \"shop\"\ntrunk = \"main\"\n[validation]\ncommands = [\"sh ./test.sh\"]\n{leads}");
+    std::fs::write(
+        shop.join("test.sh"),
+        "for it in M*/c; do [ ! -e $it ] || [ -e ${it%c}a ] || exit 1; done\n",
+    )?;
+    let leads = format!(
+        "[leads]\nmax_leads = {max_leads}\nagent = \"boss\"\nworkers = [\"hand\"]\nmax_workers = \
+        2\n"
+    );
+    let text = format!(
+        "[project]\nname = \"shop\"\ntrunk = \"main\"\n[validation]\ncommands = [\"sh \
+        ./test.sh\"]\n{leads}"
+    );
     std::fs::write(shop.join("regatta.toml"), text)?;
     place.git(&["add", "-A"])?;
-    place.git(&["-c", "user.name=Ann", "-c", "user.email=ann@example.invalid", "commit", "-q", "-m", "Set up"])?;
-    place.ask(&["init"])?;
-    for (name, script) in [("boss", LEAD), ("hand", WORKER)] {
+    place.git(&[
+        "-c",
+        "user.name=Ann",
+        "-c",
+        "user.email=ann@example.invalid",
+        "commit",
+        "-q",
+        "-m",
+        "Set up",
+    ])?;
+    place.run_command(&["init"])?;
+    for (name, script) in [("boss", LEAD_SCRIPT), ("hand", WORKER_SCRIPT)] {
         let file = place.root.join(format!("{name}.sh"));
         std::fs::write(&file, script)?;
-        let (command, variable) = (format!("sh {}", file.display()), format!("REGATTA_BIN={}", program.display()));
-        let words = ["agent", "add", name, "--runtime", "command", "--command", &command, "--env", &variable];
-        place.ask(&[&words[..], &["--confine", "off"]].concat())?;
+        let (command, variable) = (
+            format!("sh {}", file.display()),
+            format!("REGATTA_BIN={}", program.display()),
+        );
+        let words = [
+            "agent",
+            "add",
+            name,
+            "--runtime",
+            "command",
+            "--command",
+            &command,
+            "--env",
+            &variable,
+        ];
+        place.run_command(&[&words[..], &["--confine", "off"]].concat())?;
     }
     let start = place.git(&["rev-parse", "main"])?;
-    for nth in 1..=MISSIONS {
-        place.ask(&["msg", "send", "shop", &format!("!mission Make the parts of mission {nth}")])?;
+    for nth in 1..=MISSION_COUNT {
+        place.run_command(&[
+            "msg",
+            "send",
+            "shop",
+            &format!("!mission Make the parts of mission {nth}"),
+        ])?;
     }
     let began = Instant::now();
-    while place.ask(&["mission", "list"])?.as_array().is_none_or(|it| !it.is_empty()) {
+    while place
+        .run_command(&["mission", "list"])?
+        .as_array()
+        .is_none_or(|it| !it.is_empty())
+    {
         ensure!(
             began.elapsed() < Duration::from_secs(180),
             "the missions did not end: {}",
-            place.ask(&["mission", "list"])?
+            place.run_command(&["mission", "list"])?
         );
         std::thread::sleep(Duration::from_millis(50));
     }
-    let evidence = collect(&place, start.trim())?;
-    place.down(daemon)?;
+    let evidence = collect_evidence(&place, start.trim())?;
+    place.stop_daemon(daemon)?;
     Ok(evidence)
 }
 
-fn collect(place: &Place, start: &str) -> anyhow::Result<Evidence> {
-    let mut it = Evidence::default();
-    for nth in 1..=MISSIONS {
-        it.missions.push(place.ask(&["mission", "show", &format!("M{nth}")])?);
+fn collect_evidence(place: &BenchFixture, start: &str) -> anyhow::Result<RunEvidence> {
+    let mut it = RunEvidence::default();
+    for nth in 1..=MISSION_COUNT {
+        it.missions
+            .push(place.run_command(&["mission", "show", &format!("M{nth}")])?);
     }
     let list = |value: Value| value.as_array().cloned().context("a list");
-    it.messages = list(place.ask(&["msg", "history", "shop", "--limit", "1000"])?)?;
+    it.messages = list(place.run_command(&["msg", "history", "shop", "--limit", "1000"])?)?;
     it.events = place.events()?;
     let range = format!("{start}..main");
-    it.subjects = place.git(&["log", "--reverse", "--format=%s", &range])?.lines().map(str::to_owned).collect();
-    it.merges = place.git(&["rev-list", "--merges", &range])?.lines().count();
+    it.subjects = place
+        .git(&["log", "--reverse", "--format=%s", &range])?
+        .lines()
+        .map(str::to_owned)
+        .collect();
+    it.merges = place
+        .git(&["rev-list", "--merges", &range])?
+        .lines()
+        .count();
     for commit in place.git(&["rev-list", "--reverse", &range])?.lines() {
         place.git(&["checkout", "-q", "--detach", commit])?;
-        it.red += usize::from(!place.command("sh").arg("./test.sh").output()?.status.success());
+        it.failing_tips += usize::from(
+            !place
+                .command("sh")
+                .arg("./test.sh")
+                .output()?
+                .status
+                .success(),
+        );
     }
     place.git(&["checkout", "-q", "main"])?;
-    for file in place.git(&["ls-tree", "-r", "--name-only", "main"])?.lines().filter(|it| it.starts_with('M')) {
-        it.files.push((file.to_owned(), place.git(&["show", &format!("main:{file}")])?.trim().to_owned()));
+    for file in place
+        .git(&["ls-tree", "-r", "--name-only", "main"])?
+        .lines()
+        .filter(|it| it.starts_with('M'))
+    {
+        it.files.push((
+            file.to_owned(),
+            place
+                .git(&["show", &format!("main:{file}")])?
+                .trim()
+                .to_owned(),
+        ));
     }
-    let agents = list(place.ask(&["agent", "list"])?)?;
-    let named = agents.iter().filter(|it| it["name"].as_str().is_some_and(|it| it.contains('/'))).count();
-    let held = place.ask(&["claim", "list"])?["held"].as_array().map_or(0, Vec::len);
-    it.left = named + held;
+    let agents = list(place.run_command(&["agent", "list"])?)?;
+    let named = agents
+        .iter()
+        .filter(|it| it["name"].as_str().is_some_and(|it| it.contains('/')))
+        .count();
+    let held = place.run_command(&["claim", "list"])?["held"]
+        .as_array()
+        .map_or(0, Vec::len);
+    it.leftover_programs = named + held;
     Ok(it)
 }
 
-fn labelled(message: &Value, label: &str) -> bool {
-    message["labels"].as_array().is_some_and(|it| it.iter().any(|it| it == label))
+fn has_label(message: &Value, label: &str) -> bool {
+    message["labels"]
+        .as_array()
+        .is_some_and(|it| it.iter().any(|it| it == label))
 }
 
-fn lead(mission: &Value) -> &str {
+fn lead_of(mission: &Value) -> &str {
     mission["lead"]["name"].as_str().unwrap_or_default()
 }
 
-fn own_leads(it: &Evidence) -> Option<String> {
-    let names: BTreeSet<&str> = it.missions.iter().map(lead).filter(|it| it.starts_with("shop-dev/lead-")).collect();
+fn check_own_leads(it: &RunEvidence) -> Option<String> {
+    let names: BTreeSet<&str> = it
+        .missions
+        .iter()
+        .map(lead_of)
+        .filter(|it| it.starts_with("shop-dev/lead-"))
+        .collect();
     let acked = it
         .messages
         .iter()
-        .filter(|it| labelled(it, "spawn-ack") && it["text"].to_string().contains(" leads M"))
+        .filter(|it| has_label(it, "spawn-ack") && it["text"].to_string().contains(" leads M"))
         .count();
-    (names.len() != MISSIONS || acked != MISSIONS).then(|| format!("{names:?}, {acked} announced"))
+    (names.len() != MISSION_COUNT || acked != MISSION_COUNT)
+        .then(|| format!("{names:?}, {acked} announced"))
 }
 
-fn both_done(it: &Evidence) -> Option<String> {
+fn check_both_done(it: &RunEvidence) -> Option<String> {
     let done = |it: &&Value| {
-        it["result"]["how"] == "done" && it["result"]["report"].as_str().is_some_and(|it| it.contains("have landed"))
+        it["result"]["how"] == "done"
+            && it["result"]["report"]
+                .as_str()
+                .is_some_and(|it| it.contains("have landed"))
     };
     let many = it.missions.iter().filter(done).count();
-    (many != MISSIONS).then(|| format!("{many} are"))
+    (many != MISSION_COUNT).then(|| format!("{many} are"))
 }
 
-fn own_workers(it: &Evidence) -> Option<String> {
-    let of = |nth: usize| format!("{}/worker-", it.missions.get(nth).map(lead).unwrap_or_default());
+fn check_own_workers(it: &RunEvidence) -> Option<String> {
+    let of = |nth: usize| {
+        format!(
+            "{}/worker-",
+            it.missions.get(nth).map(lead_of).unwrap_or_default()
+        )
+    };
     let wrong = it.files.iter().find(|(file, by)| {
-        let nth = file[1..].split('/').next().and_then(|it| it.parse::<usize>().ok()).unwrap_or(1);
+        let nth = file[1..]
+            .split('/')
+            .next()
+            .and_then(|it| it.parse::<usize>().ok())
+            .unwrap_or(1);
         !by.starts_with(&of(nth - 1))
     });
     wrong.map(|(file, by)| format!("{file} was made by {by}"))
 }
 
-fn every_change_once(it: &Evidence) -> Option<String> {
+fn check_every_change_once(it: &RunEvidence) -> Option<String> {
     let different: BTreeSet<&String> = it.subjects.iter().collect();
-    let expected = MISSIONS * PARTS;
-    (it.subjects.len() != expected || different.len() != expected || it.files.len() != expected).then(|| {
-        format!(
-            "{} commits, {} different, {} files, for {expected} tasks",
-            it.subjects.len(),
-            different.len(),
-            it.files.len()
-        )
-    })
+    let expected = MISSION_COUNT * TASKS_PER_MISSION;
+    (it.subjects.len() != expected || different.len() != expected || it.files.len() != expected)
+        .then(|| {
+            format!(
+                "{} commits, {} different, {} files, for {expected} tasks",
+                it.subjects.len(),
+                different.len(),
+                it.files.len()
+            )
+        })
 }
 
-fn serial(it: &Evidence) -> Option<String> {
+fn check_serial_landing(it: &RunEvidence) -> Option<String> {
     let (mut moving, mut most) = (0_i32, 0);
     for event in &it.events {
         match event["kind"].as_str() {
@@ -256,14 +427,15 @@ fn serial(it: &Evidence) -> Option<String> {
         }
         most = most.max(moving);
     }
-    (it.merges > 0 || most > 1).then(|| format!("{} merge commits, {most} moves at once", it.merges))
+    (it.merges > 0 || most > 1)
+        .then(|| format!("{} merge commits, {most} moves at once", it.merges))
 }
 
-fn green(it: &Evidence) -> Option<String> {
-    (it.red > 0).then(|| format!("{} are red", it.red))
+fn check_green_trunk(it: &RunEvidence) -> Option<String> {
+    (it.failing_tips > 0).then(|| format!("{} are red", it.failing_tips))
 }
 
-fn no_task_twice(it: &Evidence) -> Option<String> {
+fn check_no_task_twice(it: &RunEvidence) -> Option<String> {
     let mut live: Vec<(Value, Value)> = Vec::new();
     for event in &it.events {
         let attempt = &event["data"]["attempt"];
@@ -275,7 +447,7 @@ fn no_task_twice(it: &Evidence) -> Option<String> {
                 live.push((attempt["task"].clone(), attempt["id"].clone()));
                 let of = it.missions.iter().find(|it| it["id"] == attempt["mission"]);
                 let by = attempt["agent"].as_str().unwrap_or_default();
-                if of.is_some_and(|it| !by.starts_with(lead(it))) {
+                if of.is_some_and(|it| !by.starts_with(lead_of(it))) {
                     return Some(format!("{} was worked on by {by}", attempt["task"]));
                 }
             }
@@ -286,25 +458,41 @@ fn no_task_twice(it: &Evidence) -> Option<String> {
     None
 }
 
-fn told(it: &Evidence) -> Option<String> {
-    let merged = it.messages.iter().filter(|it| labelled(it, "coord:merge")).count();
-    (merged != MISSIONS * PARTS).then(|| format!("{merged} of {} landings were announced", MISSIONS * PARTS))
+fn check_messages(it: &RunEvidence) -> Option<String> {
+    let merged = it
+        .messages
+        .iter()
+        .filter(|it| has_label(it, "coord:merge"))
+        .count();
+    (merged != MISSION_COUNT * TASKS_PER_MISSION).then(|| {
+        format!(
+            "{merged} of {} landings were announced",
+            MISSION_COUNT * TASKS_PER_MISSION
+        )
+    })
 }
 
-fn nothing_left(it: &Evidence) -> Option<String> {
-    (it.left > 0).then(|| format!("{} agents and claims are left", it.left))
+fn check_nothing_left(it: &RunEvidence) -> Option<String> {
+    (it.leftover_programs > 0)
+        .then(|| format!("{} agents and claims are left", it.leftover_programs))
 }
 
 /// Returns the results that must not depend on the number of leads: files on the trunk and the ends
 /// of the missions.
-fn outcome(it: &Evidence) -> (Vec<&str>, Vec<&str>) {
+fn comparable_outcome(it: &RunEvidence) -> (Vec<&str>, Vec<&str>) {
     let mut files: Vec<&str> = it.files.iter().map(|it| it.0.as_str()).collect();
     files.sort_unstable();
-    (files, it.missions.iter().filter_map(|it| it["result"]["how"].as_str()).collect())
+    (
+        files,
+        it.missions
+            .iter()
+            .filter_map(|it| it["result"]["how"].as_str())
+            .collect(),
+    )
 }
 
 /// Returns the largest number of concurrent leads.
-fn at_once(it: &Evidence) -> usize {
+fn max_simultaneous_leads(it: &RunEvidence) -> usize {
     let mut leading: BTreeSet<String> = BTreeSet::new();
     let mut most = 0;
     for event in &it.events {
@@ -324,11 +512,18 @@ fn at_once(it: &Evidence) -> usize {
 
 /// Returns, for each landing that was ready while another one moved the trunk, the time between the
 /// two landings.
-fn hand_overs(it: &Evidence) -> Vec<f64> {
+fn handover_times(it: &RunEvidence) -> Vec<f64> {
     // Milliseconds of the day, from `2026-01-31T12:34:56.789Z`.
     let time = |event: &Value| {
-        let text = event["time"].as_str()?.split_once('T')?.1.trim_end_matches('Z').to_owned();
-        let mut parts = text.splitn(3, ':').map(|it| it.parse::<f64>().unwrap_or(0.0));
+        let text = event["time"]
+            .as_str()?
+            .split_once('T')?
+            .1
+            .trim_end_matches('Z')
+            .to_owned();
+        let mut parts = text
+            .splitn(3, ':')
+            .map(|it| it.parse::<f64>().unwrap_or(0.0));
         let (hours, minutes, seconds) = (parts.next()?, parts.next()?, parts.next()?);
         Some(((hours * 60.0 + minutes) * 60.0 + seconds) * 1e3)
     };
@@ -341,7 +536,8 @@ fn hand_overs(it: &Evidence) -> Vec<f64> {
                 ready.insert(landing);
             }
             Some("landing.landed") => {
-                if let (Some(before), Some(now), true) = (last, time(event), ready.remove(&landing)) {
+                if let (Some(before), Some(now), true) = (last, time(event), ready.remove(&landing))
+                {
                     found.push(now - before);
                 }
                 last = time(event);

@@ -2,10 +2,14 @@
 //!
 //! `cargo xtask bench WORD` runs a measurement; each report is printed and stored in
 //! `target/bench/WORD.txt`. `cargo xtask real-agents` installs real coding agents and runs them;
-//! its tables are in `docs/real-programs.md`. The checks of style are a normal test (`tests/tidy.rs`), so
-//! that `cargo test` runs them.
+//! its tables are in `docs/real-programs.md`. The checks of style are a normal test
+//! (`tests/tidy.rs`), so that `cargo test` runs them.
 
-#![allow(clippy::print_stdout, clippy::print_stderr, reason = "this program talks to the developer who runs it")]
+#![allow(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "this program talks to the developer who runs it"
+)]
 
 // The allocator of the shipped program, so that the measurements apply to it.
 #[global_allocator]
@@ -13,17 +17,17 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 mod args; // the command line
 mod bench; // the measurements
+mod bench_engine; // an engine without git and agents, and stores that count
 mod browser; // an attacker's pages in a real browser
-mod dice; // reproducible random numbers
 mod eval; // runs that are scored
 mod prose; // the language of the source, measured
 mod real_agents; // real agents' programs against the scripted model server
 mod reference; // the pages of docs/reference
 mod report; // reports on the terminal and in files
+mod rng; // reproducible random numbers
 mod schemathesis; // the OpenAPI document against the server
 mod site; // the documentation site
 mod web; // the web page, built and used in a real browser
-mod world; // an engine without git and agents, and stores that count
 
 use std::process::ExitCode;
 
@@ -66,10 +70,13 @@ Everywhere: --check (exit 1 if a target is missed), --json, --dir PATH (where th
 fn main() -> ExitCode {
     // The sandbox measurement starts this program again, as the stage of the sandbox and as a
     // probe.
-    let typed: Vec<String> = std::env::args_os().skip(1).map(|it| it.to_string_lossy().into_owned()).collect();
+    let typed: Vec<String> = std::env::args_os()
+        .skip(1)
+        .map(|it| it.to_string_lossy().into_owned())
+        .collect();
     match typed.iter().map(String::as_str).collect::<Vec<_>>()[..] {
-        ["confine", ..] => return regatta_agents::confine::main(std::env::args_os().skip(2)),
-        ["confine-try", kind, what] => return bench::sandbox::try_one(kind, what),
+        ["confine", ..] => return regatta_agents::sandbox::main(std::env::args_os().skip(2)),
+        ["confine-try", kind, what] => return bench::sandbox::run_probe(kind, what),
         _ => {}
     }
     match run() {
@@ -90,25 +97,26 @@ fn run() -> anyhow::Result<bool> {
         ["bench", "claims"] => bench::claims::run(&args),
         ["bench", "linearizable"] => bench::linearizable::run(&args),
         ["bench", "decide"] => bench::decide::run(&args),
-        ["bench", "runners"] => bench::doors::runners::run(&args),
-        ["bench", "polls"] => bench::doors::polls::run(&args),
-        ["bench", "bus"] => bench::doors::bus::run(&args),
-        ["bench", "wake"] => bench::doors::wake::run(&args),
-        ["bench", "readers"] => bench::doors::readers::run(&args),
+        ["bench", "runners"] => bench::http::runners::run(&args),
+        ["bench", "polls"] => bench::http::polls::run(&args),
+        ["bench", "bus"] => bench::http::bus::run(&args),
+        ["bench", "wake"] => bench::http::wake_latency::run(&args),
+        ["bench", "readers"] => bench::http::readers::run(&args),
         ["bench", "landing"] => bench::landing::run(&args),
         ["bench", "workspace"] => bench::workspace::run(&args),
         ["bench", "next-start"] => bench::agents::next_start::run(&args),
-        ["bench", "thousand"] => bench::agents::thousand::run(&args),
+        ["bench", "thousand"] => bench::agents::leak_check::run(&args),
         ["bench", "schedule"] => bench::schedule::run(&args),
         ["bench", "queue"] => bench::agents::queue::run(&args),
-        ["bench", "radar"] => bench::radar::run(&args),
+        ["bench", "radar"] => bench::collision_scan::run(&args),
         ["bench", "start"] => bench::start::run(&args),
         ["bench", "sandbox"] => bench::sandbox::run(&args),
-        ["bench", "stops"] => bench::agents::stops::run(&args),
-        ["bench", "chatty"] => bench::agents::chatty::run(&args),
+        ["bench", "stops"] => bench::agents::stop_times::run(&args),
+        ["bench", "chatty"] => bench::agents::output_flood::run(&args),
         ["bench", "reattach"] => bench::agents::reattach::run(&args),
-        ["bench", "attendant"] => bench::agents::reattach::attend(&args), // started by `bench reattach`
-        ["bench", "team"] => bench::agents::team::run(&args),
+        // started by `bench reattach`
+        ["bench", "attendant"] => bench::agents::reattach::run_attendant(&args),
+        ["bench", "team"] => bench::agents::team_start::run(&args),
         ["bench", "overhead"] => bench::agents::overhead::run(&args),
         ["bench", "all"] => {
             let all = [

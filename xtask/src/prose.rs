@@ -1,8 +1,9 @@
 //! Measures the language of the source, and draws samples for a reader.
 //!
 //! `cargo xtask prose` prints counts of what `docs/style.md` avoids. `cargo xtask prose --samples 30 --seed 7` prints
-//! comments, log lines, errors and help texts drawn at random, each with nothing but its place and, for a comment, the
-//! item it belongs to. A reader who understands a sample at first reading can say what the item does.
+//! comments, log lines, errors and help texts drawn at random, each with nothing but its place and,
+//! for a comment, the item it belongs to. A reader who understands a sample at first reading can
+//! say what the item does.
 //!
 //! Not here: rules that a build must keep. They are in `tests/tidy.rs`.
 
@@ -12,10 +13,10 @@ mod scan;
 use std::collections::BTreeMap;
 
 use crate::args::Args;
-use crate::dice::Dice;
-use crate::report::{Report, root};
-use sample::{Kind, Sample};
-use scan::{Line, SourceFile};
+use crate::report::{Report, workspace_root};
+use crate::rng::Rng;
+use sample::{Sample, SampleKind};
+use scan::{SourceFile, SourceLine};
 
 /// File names that did not explain their content in the first version, so that none of them comes
 /// back.
@@ -25,38 +26,51 @@ const OLD_NAMES: &str = include_str!("prose/old-names.txt");
 const MAX_COLUMNS: usize = 100;
 
 /// Words with which a comment starts that uses a clause as a noun.
-const CLAUSE_HEADS: [&str; 8] = ["What", "Who", "Whose", "Whom", "Whoever", "Whatever", "Whether", "How"];
+const CLAUSE_HEADS: [&str; 8] = [
+    "What", "Who", "Whose", "Whom", "Whoever", "Whatever", "Whether", "How",
+];
 
 /// Parts of constant names that have a plain replacement, such as `MAX_` for `MOST_`.
 const OLD_CONSTANTS: [&str; 3] = ["MOST_", "LONGEST_", "LARGEST_"];
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
-    let files = scan::source_files(&root())?;
+    let files = scan::source_files(&workspace_root())?;
     let samples: usize = args.number("samples", 0)?;
     if samples > 0 {
-        return draw(&files, samples, args.number("seed", 1)?);
+        return print_samples(&files, samples, args.number("seed", 1)?);
     }
-    let counts = Counts::of_files(&files);
+    let counts = ProseCounts::of_files(&files);
     let mut report = Report::new("prose", args);
     for (name, value) in counts.rows() {
-        report.say(format!("  {value:>10}  {name}"));
+        report.add_line(format!("  {value:>10}  {name}"));
     }
     for (crate_name, closures) in &counts.closures_by_crate {
-        report.say(format!("  {closures:>10}  closures named `it` in {crate_name}"));
+        report.add_line(format!(
+            "  {closures:>10}  closures named `it` in {crate_name}"
+        ));
     }
-    report.value("closures_named_it", counts.closures);
-    report.value("comment_clause_heads_percent", counts.clause_head_percent());
-    report.value("old_constants", counts.constants);
-    report.value("old_file_names", counts.old_files);
-    report.target(counts.closures == 0, "no closure names its parameter `it`");
-    report.target(counts.clause_head_percent() < 1.0, "under 1 % of comments start with a what/who clause");
-    report.target(counts.constants == 0, "no constant is called MOST_, LONGEST_ or LARGEST_");
-    report.target(counts.old_files == 0, "no file has a name from old-names.txt");
-    report.end()
+    report.set_value("closures_named_it", counts.closures);
+    report.set_value("comment_clause_heads_percent", counts.clause_head_percent());
+    report.set_value("old_constants", counts.constants);
+    report.set_value("old_file_names", counts.old_files);
+    report.check_target(counts.closures == 0, "no closure names its parameter `it`");
+    report.check_target(
+        counts.clause_head_percent() < 1.0,
+        "under 1 % of comments start with a what/who clause",
+    );
+    report.check_target(
+        counts.constants == 0,
+        "no constant is called MOST_, LONGEST_ or LARGEST_",
+    );
+    report.check_target(
+        counts.old_files == 0,
+        "no file has a name from old-names.txt",
+    );
+    report.finish()
 }
 
 #[derive(Default)]
-struct Counts {
+struct ProseCounts {
     closures: usize,
     closures_by_crate: BTreeMap<String, usize>,
     comments: usize,
@@ -68,22 +82,25 @@ struct Counts {
     wide_lines: usize,
 }
 
-impl Counts {
-    fn of_files(files: &[SourceFile]) -> Counts {
-        let mut counts = Counts::default();
+impl ProseCounts {
+    fn of_files(files: &[SourceFile]) -> ProseCounts {
+        let mut counts = ProseCounts::default();
         for file in files {
             let mut after_comment = false;
             for line in &file.lines {
-                let is_comment = matches!(line, Line::Comment(_));
+                let is_comment = matches!(line, SourceLine::Comment(_));
                 match line {
-                    Line::Blank => {}
-                    Line::Comment(text) => counts.add_comment(text, after_comment),
-                    Line::Code(text) => counts.add_code(text, &file.crate_name),
+                    SourceLine::Blank => {}
+                    SourceLine::Comment(text) => counts.add_comment(text, after_comment),
+                    SourceLine::Code(text) => counts.add_code(text, &file.crate_name),
                 }
                 after_comment = is_comment;
             }
         }
-        counts.old_files = OLD_NAMES.lines().filter(|name| root().join(name).exists()).count();
+        counts.old_files = OLD_NAMES
+            .lines()
+            .filter(|name| workspace_root().join(name).exists())
+            .count();
         counts
     }
 
@@ -93,7 +110,10 @@ impl Counts {
             return;
         }
         self.comments += 1;
-        let first = text.split(|c: char| !c.is_alphabetic()).next().unwrap_or_default();
+        let first = text
+            .split(|c: char| !c.is_alphabetic())
+            .next()
+            .unwrap_or_default();
         self.clause_heads += usize::from(CLAUSE_HEADS.contains(&first));
     }
 
@@ -101,7 +121,10 @@ impl Counts {
         let closures = scan::closures_named_it(text);
         self.closures += closures;
         if closures > 0 {
-            *self.closures_by_crate.entry(crate_name.to_owned()).or_default() += closures;
+            *self
+                .closures_by_crate
+                .entry(crate_name.to_owned())
+                .or_default() += closures;
         }
         let name = text.split_once("const ").map_or("", |(_, name)| name);
         self.constants += usize::from(OLD_CONSTANTS.iter().any(|old| name.starts_with(old)));
@@ -117,14 +140,32 @@ impl Counts {
     fn rows(&self) -> Vec<(String, String)> {
         let row = |name: &str, value: String| (name.to_owned(), value);
         vec![
-            row("closures whose parameter is named `it`", self.closures.to_string()),
-            row("comments that start with a what/who clause", format!("{:.1} %", self.clause_head_percent())),
+            row(
+                "closures whose parameter is named `it`",
+                self.closures.to_string(),
+            ),
+            row(
+                "comments that start with a what/who clause",
+                format!("{:.1} %", self.clause_head_percent()),
+            ),
             row("comments", self.comments.to_string()),
-            row("constants named MOST_, LONGEST_, LARGEST_", self.constants.to_string()),
-            row("files with a name from old-names.txt", self.old_files.to_string()),
+            row(
+                "constants named MOST_, LONGEST_, LARGEST_",
+                self.constants.to_string(),
+            ),
+            row(
+                "files with a name from old-names.txt",
+                self.old_files.to_string(),
+            ),
             row("lines of code", self.code_lines.to_string()),
-            row("characters per line of code", format!("{:.1}", ratio(self.code_chars, self.code_lines))),
-            row("lines of code over 100 columns", format!("{:.1} %", percent(self.wide_lines, self.code_lines))),
+            row(
+                "characters per line of code",
+                format!("{:.1}", ratio(self.code_chars, self.code_lines)),
+            ),
+            row(
+                "lines of code over 100 columns",
+                format!("{:.1} %", percent(self.wide_lines, self.code_lines)),
+            ),
         ]
     }
 }
@@ -138,13 +179,23 @@ fn percent(part: usize, whole: usize) -> f64 {
 }
 
 /// Prints samples of each kind. The same seed and source give the same samples.
-fn draw(files: &[SourceFile], comments: usize, seed: u64) -> anyhow::Result<bool> {
+fn print_samples(files: &[SourceFile], comments: usize, seed: u64) -> anyhow::Result<bool> {
     let found = sample::collect(files);
-    let mut dice = Dice::new(seed);
-    for kind in Kind::ALL {
-        let wanted = if kind == Kind::Comment { comments } else { comments.div_ceil(3) };
-        let mut candidates: Vec<&Sample> = found.iter().filter(|sample| sample.kind == kind).collect();
-        println!("\n## {} ({} of {}, seed {seed})\n", kind.title(), wanted.min(candidates.len()), candidates.len());
+    let mut dice = Rng::new(seed);
+    for kind in SampleKind::ALL {
+        let wanted = if kind == SampleKind::Comment {
+            comments
+        } else {
+            comments.div_ceil(3)
+        };
+        let mut candidates: Vec<&Sample> =
+            found.iter().filter(|sample| sample.kind == kind).collect();
+        println!(
+            "\n## {} ({} of {}, seed {seed})\n",
+            kind.title(),
+            wanted.min(candidates.len()),
+            candidates.len()
+        );
         for nth in 1..=wanted.min(candidates.len()) {
             let sample = candidates.swap_remove(dice.below(candidates.len()));
             println!("{nth}. {}", sample.text.trim());
@@ -173,10 +224,13 @@ fn open() {
     let bits = a|it|b;
 }
 ";
-        let counts = Counts::of_files(&[SourceFile::parse("crates/x/src/a.rs", text)]);
+        let counts = ProseCounts::of_files(&[SourceFile::parse("crates/x/src/a.rs", text)]);
         assert_eq!((counts.closures, counts.constants), (3, 1));
         assert_eq!((counts.comments, counts.clause_heads), (2, 1));
-        assert_eq!(counts.closures_by_crate, BTreeMap::from([("x".to_owned(), 3)]));
+        assert_eq!(
+            counts.closures_by_crate,
+            BTreeMap::from([("x".to_owned(), 3)])
+        );
         assert_eq!(counts.code_lines, 5);
     }
 }

@@ -10,15 +10,15 @@ use std::path::PathBuf;
 use anyhow::Context;
 
 use crate::args::Args;
-use crate::report::root;
+use crate::report::workspace_root;
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
-    let usual = root().join("target/debug/regatta");
+    let usual = workspace_root().join("target/debug/regatta");
     let program = args.text("binary").map_or(usual, PathBuf::from);
-    let openapi = std::fs::read_to_string(root().join("docs/openapi.json"))?;
+    let openapi = std::fs::read_to_string(workspace_root().join("docs/openapi.json"))?;
     let pages = pages::pages(&program, &openapi)
         .with_context(|| format!("could not read the reference of {}", program.display()))?;
-    let directory = root().join("docs/reference");
+    let directory = workspace_root().join("docs/reference");
     std::fs::create_dir_all(&directory)?;
     let mut is_current = true;
     for (name, text) in &pages {

@@ -9,35 +9,42 @@ use serde_json::{Map, Value};
 use crate::args::Args;
 
 /// Returns the root of the workspace.
-pub(crate) fn root() -> PathBuf {
+pub(crate) fn workspace_root() -> PathBuf {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     here.parent().unwrap_or(here).to_owned()
 }
 
 /// Returns the directory of stored reports.
-pub(crate) fn kept() -> PathBuf {
-    root().join("target/bench")
+pub(crate) fn reports_dir() -> PathBuf {
+    workspace_root().join("target/bench")
 }
 
 /// A report that is being written.
 pub(crate) struct Report {
     name: &'static str,
     json: bool,
-    strict: bool,
+    is_strict: bool,
     text: String,
     values: Map<String, Value>,
-    missed: usize,
+    missed_targets: usize,
 }
 
 impl Report {
     pub(crate) fn new(name: &'static str, args: &Args) -> Report {
         let (json, strict) = (args.flag("json"), args.flag("check"));
-        let mut report = Report { name, json, strict, text: String::new(), values: Map::new(), missed: 0 };
-        report.say(format!("# {name} ({})", machine()));
+        let mut report = Report {
+            name,
+            json,
+            is_strict: strict,
+            text: String::new(),
+            values: Map::new(),
+            missed_targets: 0,
+        };
+        report.add_line(format!("# {name} ({})", machine_text()));
         report
     }
 
-    pub(crate) fn say(&mut self, line: impl AsRef<str>) {
+    pub(crate) fn add_line(&mut self, line: impl AsRef<str>) {
         let line = line.as_ref();
         if !self.json {
             println!("{line}");
@@ -46,59 +53,74 @@ impl Report {
     }
 
     /// Adds a figure to the machine-readable report.
-    pub(crate) fn value(&mut self, name: &str, value: impl Into<Value>) {
+    pub(crate) fn set_value(&mut self, name: &str, value: impl Into<Value>) {
         self.values.insert(name.to_owned(), value.into());
     }
 
     /// Reports whether a target was met. With `--check`, a missed target fails the run.
-    pub(crate) fn target(&mut self, met: bool, what: impl AsRef<str>) {
-        self.missed += usize::from(!met);
-        self.say(format!("  {} {}", if met { "ok    " } else { "MISSED" }, what.as_ref()));
+    pub(crate) fn check_target(&mut self, met: bool, what: impl AsRef<str>) {
+        self.missed_targets += usize::from(!met);
+        self.add_line(format!(
+            "  {} {}",
+            if met { "ok    " } else { "MISSED" },
+            what.as_ref()
+        ));
     }
 
     /// Reports whether a requirement holds. A failed requirement always fails the run.
-    pub(crate) fn demand(&mut self, holds: bool, what: impl AsRef<str>) {
-        self.strict |= !holds;
-        self.target(holds, what);
+    pub(crate) fn require(&mut self, holds: bool, what: impl AsRef<str>) {
+        self.is_strict |= !holds;
+        self.check_target(holds, what);
     }
 
     /// Stores the report. Returns whether the run passes.
-    pub(crate) fn end(mut self) -> anyhow::Result<bool> {
-        self.value("missed", self.missed);
-        let (dir, values) = (kept(), Value::Object(self.values));
+    pub(crate) fn finish(mut self) -> anyhow::Result<bool> {
+        self.set_value("missed", self.missed_targets);
+        let (dir, values) = (reports_dir(), Value::Object(self.values));
         std::fs::create_dir_all(&dir)?;
         std::fs::write(dir.join(format!("{}.txt", self.name)), &self.text)?;
-        std::fs::write(dir.join(format!("{}.json", self.name)), format!("{values:#}\n"))?;
+        std::fs::write(
+            dir.join(format!("{}.json", self.name)),
+            format!("{values:#}\n"),
+        )?;
         if self.json {
             println!("{values:#}");
         }
-        Ok(!(self.strict && self.missed > 0))
+        Ok(!(self.is_strict && self.missed_targets > 0))
     }
 }
 
-fn machine() -> String {
+fn machine_text() -> String {
     let cores = std::thread::available_parallelism().map_or(0, usize::from);
     let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
-    let build = if cfg!(debug_assertions) { "DEBUG BUILD" } else { "release build" };
-    format!("{build}, {cores} cores, load {}", load.split(' ').next().unwrap_or("?"))
+    let build = if cfg!(debug_assertions) {
+        "DEBUG BUILD"
+    } else {
+        "release build"
+    };
+    format!(
+        "{build}, {cores} cores, load {}",
+        load.split(' ').next().unwrap_or("?")
+    )
 }
 
 /// A collection of durations, for their quantiles.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Times {
     nanoseconds: Vec<u64>,
-    sorted: bool,
+    is_sorted: bool,
 }
 
 impl Times {
     pub(crate) fn add(&mut self, it: Duration) {
-        self.nanoseconds.push(u64::try_from(it.as_nanos()).unwrap_or(u64::MAX));
-        self.sorted = false;
+        self.nanoseconds
+            .push(u64::try_from(it.as_nanos()).unwrap_or(u64::MAX));
+        self.is_sorted = false;
     }
 
     pub(crate) fn extend(&mut self, other: Times) {
         self.nanoseconds.extend(other.nanoseconds);
-        self.sorted = false;
+        self.is_sorted = false;
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -106,10 +128,10 @@ impl Times {
     }
 
     /// Returns the quantile `part` of the durations.
-    pub(crate) fn at(&mut self, part: f64) -> Duration {
-        if !self.sorted {
+    pub(crate) fn percentile(&mut self, part: f64) -> Duration {
+        if !self.is_sorted {
             self.nanoseconds.sort_unstable();
-            self.sorted = true;
+            self.is_sorted = true;
         }
         let last = self.nanoseconds.len().saturating_sub(1);
         let nth = (part * last as f64).round() as usize;
@@ -124,17 +146,17 @@ pub(crate) fn median(mut of: Vec<f64>) -> f64 {
 }
 
 /// Formats a duration in milliseconds.
-pub(crate) fn ms(it: Duration) -> String {
+pub(crate) fn format_ms(it: Duration) -> String {
     format!("{:.2} ms", it.as_secs_f64() * 1e3)
 }
 
 /// Formats a duration in microseconds.
-pub(crate) fn us(it: Duration) -> String {
+pub(crate) fn format_us(it: Duration) -> String {
     format!("{:.1} µs", it.as_secs_f64() * 1e6)
 }
 
 /// Formats a whole number with separated thousands.
-pub(crate) fn thousands(it: impl TryInto<u64>) -> String {
+pub(crate) fn format_thousands(it: impl TryInto<u64>) -> String {
     let digits = it.try_into().unwrap_or(0).to_string();
     let mut out = String::new();
     for (nth, digit) in digits.chars().enumerate() {

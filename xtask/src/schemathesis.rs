@@ -13,32 +13,48 @@ use anyhow::{Context, ensure};
 use serde_json::{Value, json};
 
 use crate::args::Args;
-use crate::bench::start::{Daemon, binary};
-use crate::report::kept;
+use crate::bench::start::{BenchDaemon, program_path};
+use crate::report::reports_dir;
 
 const VERSION: &str = "4.32.5";
 /// Paths that are removed from the document; see the module's documentation.
-const LEFT_OUT: [&str; 3] = ["/api/v1/down", "/api/v1/backup", "/api/v1/events"];
+const SKIPPED_PATHS: [&str; 3] = ["/api/v1/down", "/api/v1/backup", "/api/v1/events"];
 /// Fields with the duration of a wait.
-const WAITS: [&str; 2] = ["wait_ms", "timeout_ms"];
+const WAIT_FIELDS: [&str; 2] = ["wait_ms", "timeout_ms"];
 const CHECKS: &str = "not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance";
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
     let program = install()?;
-    let scratch = args.scratch()?;
+    let scratch = args.scratch_dir()?;
     let root = scratch.path().canonicalize()?;
-    let daemon = Daemon::start(&binary(args)?, &root)?;
+    let daemon = BenchDaemon::start(&program_path(args)?, &root)?;
     let card: Value = serde_json::from_slice(&std::fs::read(root.join("daemon.json"))?)?;
-    let url = card["url"].as_str().context("no url")?.trim_end_matches('/').to_owned();
-    let token = std::fs::read_to_string(root.join("token"))?.trim().to_owned();
-    furnish(&binary(args)?, &root)?;
+    let url = card["url"]
+        .as_str()
+        .context("no url")?
+        .trim_end_matches('/')
+        .to_owned();
+    let token = std::fs::read_to_string(root.join("token"))?
+        .trim()
+        .to_owned();
+    add_sample_data(&program_path(args)?, &root)?;
     let document = root.join("openapi.json");
     let fetched = fetch(&url, &token)?;
-    std::fs::write(&document, serde_json::to_vec(&narrow(fetched))?)?;
+    std::fs::write(&document, serde_json::to_vec(&adapt_document(fetched))?)?;
     let examples = args.number("samples", 30u32)?.to_string();
     let seed = args.number("seed", 1u32)?.to_string();
     let status = Command::new(program)
-        .args(["run", "--url", &url, "--checks", CHECKS, "--max-examples", &examples, "--seed", &seed])
+        .args([
+            "run",
+            "--url",
+            &url,
+            "--checks",
+            CHECKS,
+            "--max-examples",
+            &examples,
+            "--seed",
+            &seed,
+        ])
         .args([
             "--phases",
             "examples,coverage,fuzzing",
@@ -60,16 +76,24 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
     daemon.kill()?;
     println!(
         "{}",
-        if status.success() { "good: no 5xx and no violation of the document" } else { "see the findings above" }
+        if status.success() {
+            "good: no 5xx and no violation of the document"
+        } else {
+            "see the findings above"
+        }
     );
     Ok(status.success())
 }
 
 fn install() -> anyhow::Result<PathBuf> {
-    let place = kept().join(format!("schemathesis-{VERSION}"));
+    let place = reports_dir().join(format!("schemathesis-{VERSION}"));
     let program = place.join("bin/schemathesis");
     if !program.exists() {
-        let made = Command::new("python3").args(["-m", "venv"]).arg(&place).status().context("python3 is needed")?;
+        let made = Command::new("python3")
+            .args(["-m", "venv"])
+            .arg(&place)
+            .status()
+            .context("python3 is needed")?;
         ensure!(made.success(), "python3 -m venv failed");
         let pip = Command::new(place.join("bin/pip"))
             .args(["install", "-q", &format!("schemathesis=={VERSION}")])
@@ -80,20 +104,40 @@ fn install() -> anyhow::Result<PathBuf> {
 }
 
 /// Creates a repository, an agent and a task, so that requests have something to find.
-fn furnish(binary: &Path, root: &Path) -> anyhow::Result<()> {
+fn add_sample_data(binary: &Path, root: &Path) -> anyhow::Result<()> {
     let repo = root.join("shop");
     std::fs::create_dir(&repo)?;
     std::fs::write(repo.join("a.txt"), "a\n")?;
     let run = |program: &Path, words: &[&str]| -> anyhow::Result<()> {
         let mut command = Command::new(program);
-        command.args(words).current_dir(&repo).env("HOME", root).env("REGATTA_DATA_DIR", root);
-        ensure!(command.output()?.status.success(), "{} {words:?} failed", program.display());
+        command
+            .args(words)
+            .current_dir(&repo)
+            .env("HOME", root)
+            .env("REGATTA_DATA_DIR", root);
+        ensure!(
+            command.output()?.status.success(),
+            "{} {words:?} failed",
+            program.display()
+        );
         Ok(())
     };
     let git = Path::new("git");
     run(git, &["init", "-q", "-b", "main", "."])?;
     run(git, &["add", "-A"])?;
-    run(git, &["-c", "user.name=Ann", "-c", "user.email=ann@example.invalid", "commit", "-q", "-m", "Start"])?;
+    run(
+        git,
+        &[
+            "-c",
+            "user.name=Ann",
+            "-c",
+            "user.email=ann@example.invalid",
+            "commit",
+            "-q",
+            "-m",
+            "Start",
+        ],
+    )?;
     run(binary, &["init", "--yes"])?;
     run(binary, &["agent", "add", "ann", "--runtime", "outside"])?;
     run(binary, &["add", "Look", "--report"])
@@ -101,37 +145,37 @@ fn furnish(binary: &Path, root: &Path) -> anyhow::Result<()> {
 
 fn fetch(url: &str, token: &str) -> anyhow::Result<Value> {
     let address = url.trim_start_matches("http://").parse()?;
-    let mut line = crate::bench::doors::line::Line::open(address, token)?;
+    let mut line = crate::bench::http::connection::HttpConnection::open(address, token)?;
     Ok(serde_json::from_str(&line.get("/api/v1/openapi.json")?)?)
 }
 
-fn narrow(mut document: Value) -> Value {
+fn adapt_document(mut document: Value) -> Value {
     if let Some(paths) = document["paths"].as_object_mut() {
-        paths.retain(|path, _| !LEFT_OUT.contains(&path.as_str()));
+        paths.retain(|path, _| !SKIPPED_PATHS.contains(&path.as_str()));
     }
-    shorten(&mut document);
+    limit_waits(&mut document);
     document
 }
 
 /// Returns whether a schema, by its name, is part of an answer. Durations there must not be
 /// changed.
-fn is_answered(name: &str) -> bool {
+fn is_answer_schema(name: &str) -> bool {
     name.ends_with("View")
 }
 
-fn shorten(value: &mut Value) {
+fn limit_waits(value: &mut Value) {
     match value {
         Value::Object(it) => {
             // The generator would treat the elements of the list as one schema.
             it.remove("prefixItems");
-            for (name, inner) in it.iter_mut().filter(|it| !is_answered(it.0)) {
-                match WAITS.contains(&name.as_str()) {
+            for (name, inner) in it.iter_mut().filter(|it| !is_answer_schema(it.0)) {
+                match WAIT_FIELDS.contains(&name.as_str()) {
                     true => *inner = json!({ "type": "integer", "minimum": 0, "maximum": 20 }),
-                    false => shorten(inner),
+                    false => limit_waits(inner),
                 }
             }
         }
-        Value::Array(it) => it.iter_mut().for_each(shorten),
+        Value::Array(it) => it.iter_mut().for_each(limit_waits),
         _ => {}
     }
 }

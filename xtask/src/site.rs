@@ -12,10 +12,10 @@ use std::process::Command;
 use anyhow::{Context, ensure};
 
 use crate::args::Args;
-use crate::report::root;
+use crate::report::workspace_root;
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
-    let target = root().join("target");
+    let target = workspace_root().join("target");
     let (source, site) = (target.join("site-source"), target.join("site"));
     for directory in [&source, &site] {
         if directory.exists() {
@@ -23,12 +23,12 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
         }
     }
     copy_pages(
-        &root().join("docs"),
+        &workspace_root().join("docs"),
         Path::new(""),
         &source.join("docs"),
         args.text("repository"),
     )?;
-    fs::copy(root().join("book.toml"), source.join("book.toml"))?;
+    fs::copy(workspace_root().join("book.toml"), source.join("book.toml"))?;
     let mdbook = args.text("binary").unwrap_or("mdbook");
     let built = Command::new(mdbook)
         .args(["build", "--dest-dir"])

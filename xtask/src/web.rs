@@ -14,27 +14,58 @@ use std::process::Command;
 use anyhow::{Context, ensure};
 
 use crate::args::Args;
-use crate::bench::start::binary;
+use crate::bench::start::program_path;
 use crate::browser;
 
-fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask is inside the workspace").to_owned()
+fn web_dir() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .parent()
+        .expect("xtask is inside the workspace")
+        .to_owned()
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
-    let web = root().join("web");
-    let node = Command::new("node").arg("--version").output().context("the page needs Node 20 or later")?;
-    let version = String::from_utf8_lossy(&node.stdout).trim().trim_start_matches('v').to_owned();
-    let major: u32 = version.split('.').next().and_then(|it| it.parse().ok()).unwrap_or(0);
-    ensure!(major >= 20, "the page needs Node 20 or later, this is {version}");
-    for step in [&["ci", "--no-audit", "--no-fund"][..], &["run", "build"], &["test"]] {
-        let done = Command::new("npm").args(step).current_dir(&web).status().context("could not start npm")?;
+    let web = web_dir().join("web");
+    let node = Command::new("node")
+        .arg("--version")
+        .output()
+        .context("the page needs Node 20 or later")?;
+    let version = String::from_utf8_lossy(&node.stdout)
+        .trim()
+        .trim_start_matches('v')
+        .to_owned();
+    let major: u32 = version
+        .split('.')
+        .next()
+        .and_then(|it| it.parse().ok())
+        .unwrap_or(0);
+    ensure!(
+        major >= 20,
+        "the page needs Node 20 or later, this is {version}"
+    );
+    for step in [
+        &["ci", "--no-audit", "--no-fund"][..],
+        &["run", "build"],
+        &["test"],
+    ] {
+        let done = Command::new("npm")
+            .args(step)
+            .current_dir(&web)
+            .status()
+            .context("could not start npm")?;
         ensure!(done.success(), "npm {} failed", step.join(" "));
     }
     let chromium = browser::install()?;
-    let chromium = if Path::new(&chromium).is_absolute() { chromium } else { format!("/usr/bin/{chromium}") };
+    let chromium = if Path::new(&chromium).is_absolute() {
+        chromium
+    } else {
+        format!("/usr/bin/{chromium}")
+    };
     let mut test = Command::new("node");
-    test.arg("browser/run.mjs").arg(binary(args)?).current_dir(&web).env("CHROMIUM", chromium);
+    test.arg("browser/run.mjs")
+        .arg(program_path(args)?)
+        .current_dir(&web)
+        .env("CHROMIUM", chromium);
     test.args(["--minutes", args.text("minutes").unwrap_or("0.5")]);
     if let Some(only) = args.text("only") {
         test.args(["--only", only]);
@@ -43,7 +74,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
         test.arg("--both");
     }
     if args.flag("write") {
-        test.arg("--screens").arg(root().join("docs/screens"));
+        test.arg("--screens").arg(web_dir().join("docs/screens"));
     }
     Ok(test.status().context("could not start node")?.success())
 }

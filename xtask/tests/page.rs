@@ -9,11 +9,20 @@ use std::path::{Path, PathBuf};
 use sha2::{Digest, Sha256};
 
 /// Every input of the build of the page, as in `web/bundle.mjs`.
-const SOURCES: [&str; 6] =
-    ["index.html", "package.json", "package-lock.json", "tsconfig.json", "vite.config.ts", "src"];
+const SOURCE_PATHS: [&str; 6] = [
+    "index.html",
+    "package.json",
+    "package-lock.json",
+    "tsconfig.json",
+    "vite.config.ts",
+    "src",
+];
 
-fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask is inside the workspace").to_owned()
+fn workspace_root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .parent()
+        .expect("xtask is inside the workspace")
+        .to_owned()
 }
 
 fn files_of(path: &Path, found: &mut Vec<PathBuf>) {
@@ -28,21 +37,27 @@ fn files_of(path: &Path, found: &mut Vec<PathBuf>) {
 }
 
 fn hex(bytes: &[u8]) -> String {
-    Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
+    Sha256::digest(bytes)
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect()
 }
 
 /// Hashes files with their paths relative to `top`, in the byte order of the paths.
 fn hash_of(top: &Path, paths: Vec<PathBuf>) -> String {
     let name = |path: &Path| path.strip_prefix(top).unwrap().to_str().unwrap().to_owned();
-    let mut named: Vec<(String, PathBuf)> = paths.into_iter().map(|path| (name(&path), path)).collect();
+    let mut named: Vec<(String, PathBuf)> =
+        paths.into_iter().map(|path| (name(&path), path)).collect();
     named.sort();
-    let lines = named.iter().map(|(name, path)| format!("{name}\n{}\n", hex(&fs::read(path).unwrap())));
+    let lines = named
+        .iter()
+        .map(|(name, path)| format!("{name}\n{}\n", hex(&fs::read(path).unwrap())));
     hex(lines.collect::<String>().as_bytes())
 }
 
 fn sources_hash(web: &Path) -> String {
     let mut paths = Vec::new();
-    for name in SOURCES {
+    for name in SOURCE_PATHS {
         files_of(&web.join(name), &mut paths);
     }
     let is_test = |path: &Path| {
@@ -61,15 +76,26 @@ fn page_hash(page: &Path) -> String {
 
 #[test]
 fn committed_page_was_built_from_its_sources() {
-    let server = root().join("crates/regatta-server");
+    let server = workspace_root().join("crates/regatta-server");
     let lock = fs::read_to_string(server.join("page.lock")).unwrap();
     let locked = |field: &str| {
-        let line = lock.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(' '));
-        line.unwrap_or_else(|| panic!("page.lock has no {field}: {lock}")).to_owned()
+        let line = lock
+            .lines()
+            .find_map(|line| line.strip_prefix(field)?.strip_prefix(' '));
+        line.unwrap_or_else(|| panic!("page.lock has no {field}: {lock}"))
+            .to_owned()
     };
     let renew = "run `npm ci && npm run bundle` in web/, and commit the result";
-    assert_eq!(locked("sources"), sources_hash(&root().join("web")), "the sources of the page have changed: {renew}");
-    assert_eq!(locked("page"), page_hash(&server.join("page")), "the built page was edited: {renew}");
+    assert_eq!(
+        locked("sources"),
+        sources_hash(&workspace_root().join("web")),
+        "the sources of the page have changed: {renew}"
+    );
+    assert_eq!(
+        locked("page"),
+        page_hash(&server.join("page")),
+        "the built page was edited: {renew}"
+    );
 }
 
 /// A changed name, a changed content, a new file and a removed file change the hash. A test of the
@@ -79,7 +105,14 @@ fn every_change_of_a_source_changes_the_hash() {
     let directory = tempfile::tempdir().unwrap();
     let web = directory.path();
     fs::create_dir(web.join("src")).unwrap();
-    for name in ["index.html", "package.json", "package-lock.json", "tsconfig.json", "vite.config.ts", "src/a.ts"] {
+    for name in [
+        "index.html",
+        "package.json",
+        "package-lock.json",
+        "tsconfig.json",
+        "vite.config.ts",
+        "src/a.ts",
+    ] {
         fs::write(web.join(name), name).unwrap();
     }
     let mut seen = vec![sources_hash(web)];

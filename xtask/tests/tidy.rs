@@ -1,7 +1,8 @@
 //! Rules about the source itself: absences that must hold, and what must be said somewhere.
 //!
-//! A rule reads the files as text, with comments and `#[cfg(test)]` modules taken out where it is about the
-//! program. Each rule's way of looking is tried on a planted offender, so that a rule that sees nothing is seen.
+//! A rule reads the files as text, with comments and `#[cfg(test)]` modules taken out where it is
+//! about the program. Each rule's way of looking is tried on a planted offender, so that a rule
+//! that sees nothing is seen.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -13,17 +14,23 @@ struct Source {
     text: String,
 }
 
-fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask is inside the workspace").to_owned()
+fn workspace_root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .parent()
+        .expect("xtask is inside the workspace")
+        .to_owned()
 }
 
-fn walk(dir: &Path, found: &mut Vec<PathBuf>) {
-    let Ok(entries) = fs::read_dir(dir) else { return };
+fn collect_rust_files(dir: &Path, found: &mut Vec<PathBuf>) {
+    let Ok(entries) = fs::read_dir(dir) else {
+        return;
+    };
     for entry in entries.flatten() {
         let (path, name) = (entry.path(), entry.file_name());
-        let skip = name.to_string_lossy().starts_with('.') || name == "target" || name == "node_modules";
+        let skip =
+            name.to_string_lossy().starts_with('.') || name == "target" || name == "node_modules";
         if path.is_dir() && !skip {
-            walk(&path, found);
+            collect_rust_files(&path, found);
         } else if path.is_file() {
             found.push(path);
         }
@@ -31,27 +38,34 @@ fn walk(dir: &Path, found: &mut Vec<PathBuf>) {
 }
 
 /// Every Rust file below one of these directories.
-fn sources(under: &[&str]) -> Vec<Source> {
+fn rust_sources(under: &[&str]) -> Vec<Source> {
     let mut paths = Vec::new();
     for dir in under {
-        walk(&root().join(dir), &mut paths);
+        collect_rust_files(&workspace_root().join(dir), &mut paths);
     }
     paths.retain(|it| it.extension().is_some_and(|it| it == "rs"));
     paths.sort();
     let found: Vec<Source> = paths
         .into_iter()
         .map(|it| Source {
-            path: it.strip_prefix(root()).expect("it was found there").to_string_lossy().into_owned(),
+            path: it
+                .strip_prefix(workspace_root())
+                .expect("it was found there")
+                .to_string_lossy()
+                .into_owned(),
             text: fs::read_to_string(&it).expect("sources are UTF-8"),
         })
         .collect();
-    assert!(!found.is_empty(), "nothing is left under {under:?}: mend this test's paths");
+    assert!(
+        !found.is_empty(),
+        "nothing is left under {under:?}: mend this test's paths"
+    );
     found
 }
 
 /// The members' names: `regatta-core`, …
-fn crates() -> Vec<String> {
-    let mut names: Vec<String> = fs::read_dir(root().join("crates"))
+fn crate_names() -> Vec<String> {
+    let mut names: Vec<String> = fs::read_dir(workspace_root().join("crates"))
         .expect("the members are in crates/")
         .flatten()
         .filter(|it| it.path().join("Cargo.toml").exists())
@@ -62,9 +76,10 @@ fn crates() -> Vec<String> {
 }
 
 /// The program's own lines with their numbers: no comments, no `#[cfg(test)]` items.
-fn program(text: &str) -> Vec<(usize, String)> {
+fn program_lines(text: &str) -> Vec<(usize, String)> {
     let mut lines = Vec::new();
-    let mut skipped: Option<(usize, bool)> = None; // depth in a test item, and whether its braces have opened
+    // depth in a test item, and whether its braces have opened
+    let mut skipped: Option<(usize, bool)> = None;
     for (number, line) in (1..).zip(text.lines()) {
         let line = without_comment(line);
         if skipped.is_none() && line.trim_start().starts_with("#[cfg(test)]") {
@@ -80,7 +95,11 @@ fn program(text: &str) -> Vec<(usize, String)> {
                     _ => {}
                 }
             }
-            skipped = if opened && depth == 0 { None } else { Some((depth, opened)) };
+            skipped = if opened && depth == 0 {
+                None
+            } else {
+                Some((depth, opened))
+            };
             continue;
         }
         if !line.trim().is_empty() {
@@ -107,15 +126,16 @@ fn without_comment(line: &str) -> &str {
 /// Whether `word` stands in the line as a whole word.
 fn has_word(line: &str, word: &str) -> bool {
     let is_name = |it: Option<char>| it.is_some_and(|it| it.is_alphanumeric() || it == '_');
-    line.match_indices(word)
-        .any(|(at, _)| !is_name(line[..at].chars().next_back()) && !is_name(line[at + word.len()..].chars().next()))
+    line.match_indices(word).any(|(at, _)| {
+        !is_name(line[..at].chars().next_back()) && !is_name(line[at + word.len()..].chars().next())
+    })
 }
 
 /// Where lines offend, as `path:line: text`.
 fn offenders(sources: &[Source], offends: impl Fn(&str, &str) -> bool) -> Vec<String> {
     let mut found = Vec::new();
     for source in sources {
-        for (number, line) in program(&source.text) {
+        for (number, line) in program_lines(&source.text) {
             if offends(&source.path, &line) {
                 found.push(format!("{}:{number}: {}", source.path, line.trim()));
             }
@@ -125,57 +145,130 @@ fn offenders(sources: &[Source], offends: impl Fn(&str, &str) -> bool) -> Vec<St
 }
 
 #[track_caller]
-fn none(found: &[String], rule: &str) {
+fn require_none(found: &[String], rule: &str) {
     assert!(found.is_empty(), "{rule}:\n  {}", found.join("\n  "));
 }
 
-fn planted(path: &str, text: &str) -> Vec<Source> {
-    vec![Source { path: path.into(), text: text.into() }]
+fn planted_source(path: &str, text: &str) -> Vec<Source> {
+    vec![Source {
+        path: path.into(),
+        text: text.into(),
+    }]
 }
 
 #[test]
 fn the_reader_of_sources_sees_what_it_should() {
-    let text = "use a; // std::fs\nlet x = \"http://y\"; call();\n#[cfg(test)]\nmod tests {\n  fn f() { g() }\n}\nfn end() {}\n#[cfg(test)]\nuse b;\nfn last() {}";
-    let lines: Vec<String> = program(text).into_iter().map(|it| it.1).collect();
-    assert_eq!(lines, ["use a; ", "let x = \"http://y\"; call();", "fn end() {}", "fn last() {}"]);
-    assert!(has_word("use rand::x", "rand") && !has_word("operand", "rand") && !has_word("stranded", "rand"));
+    let text = "use a; // std::fs\nlet x = \"http://y\"; call();\n#[cfg(test)]\nmod tests {\n  fn \
+        f() { g() }\n}\nfn end() {}\n#[cfg(test)]\nuse b;\nfn last() {}";
+    let lines: Vec<String> = program_lines(text).into_iter().map(|it| it.1).collect();
+    assert_eq!(
+        lines,
+        [
+            "use a; ",
+            "let x = \"http://y\"; call();",
+            "fn end() {}",
+            "fn last() {}"
+        ]
+    );
+    assert!(
+        has_word("use rand::x", "rand")
+            && !has_word("operand", "rand")
+            && !has_word("stranded", "rand")
+    );
 }
 
 // Core.
 
 fn is_impure(line: &str) -> bool {
-    let paths = ["std::time::Instant", "std::time::SystemTime", "SystemTime::", "Instant::", "UNIX_EPOCH"];
-    let modules = ["std::fs", "std::env", "std::process", "std::net", "std::thread", "std::io", "std::os"];
-    let words = ["async", "await", "rand", "getrandom", "RandomState", "HashMap", "HashSet", "tokio", "Mutex"];
-    let macros = ["println!", "eprintln!", "print!", "eprint!", "include_str!", "include_bytes!", "env!"];
-    paths.iter().chain(&modules).chain(&macros).any(|it| line.contains(it))
+    let paths = [
+        "std::time::Instant",
+        "std::time::SystemTime",
+        "SystemTime::",
+        "Instant::",
+        "UNIX_EPOCH",
+    ];
+    let modules = [
+        "std::fs",
+        "std::env",
+        "std::process",
+        "std::net",
+        "std::thread",
+        "std::io",
+        "std::os",
+    ];
+    let words = [
+        "async",
+        "await",
+        "rand",
+        "getrandom",
+        "RandomState",
+        "HashMap",
+        "HashSet",
+        "tokio",
+        "Mutex",
+    ];
+    let macros = [
+        "println!",
+        "eprintln!",
+        "print!",
+        "eprint!",
+        "include_str!",
+        "include_bytes!",
+        "env!",
+    ];
+    paths
+        .iter()
+        .chain(&modules)
+        .chain(&macros)
+        .any(|it| line.contains(it))
         || words.iter().any(|it| has_word(line, it))
         || (line.contains("std::{")
-            && ["fs", "env", "process", "net", "thread", "io"].iter().any(|it| has_word(line, it)))
+            && ["fs", "env", "process", "net", "thread", "io"]
+                .iter()
+                .any(|it| has_word(line, it)))
 }
 
 /// A `HashMap` counts as randomness: its order differs from run to run.
 #[test]
 fn core_has_no_async_clock_randomness_files_processes_or_network() {
-    none(&offenders(&sources(&["crates/regatta-core/src"]), |_, line| is_impure(line)), "core is pure");
-    for bad in ["use std::{fs, fmt};", "let x = std::time::Instant::now();", "async fn f() {}", "rand::random()"] {
+    require_none(
+        &offenders(&rust_sources(&["crates/regatta-core/src"]), |_, line| {
+            is_impure(line)
+        }),
+        "core is pure",
+    );
+    for bad in [
+        "use std::{fs, fmt};",
+        "let x = std::time::Instant::now();",
+        "async fn f() {}",
+        "rand::random()",
+    ] {
         assert!(is_impure(bad), "{bad}");
     }
     assert!(!is_impure("/// ") && !is_impure("let stranded = task.operand;"));
 }
 
 /// The names in one table of a manifest, such as `[dependencies]`.
-fn table(manifest: &str, name: &str) -> BTreeMap<String, String> {
+fn table_keys(manifest: &str, name: &str) -> BTreeMap<String, String> {
     let mut inside = false;
     let mut entries = BTreeMap::new();
-    for line in manifest.lines().map(|it| it.split(" #").next().unwrap_or(it).trim()) {
+    for line in manifest
+        .lines()
+        .map(|it| it.split(" #").next().unwrap_or(it).trim())
+    {
         if line.starts_with('[') {
             inside = line == format!("[{name}]");
             // `[dependencies.x]` is the same, written longer.
             if let Some(own) = line.strip_prefix(&format!("[{name}.")) {
-                entries.insert(own.trim_end_matches(']').to_owned(), "a table of its own".into());
+                entries.insert(
+                    own.trim_end_matches(']').to_owned(),
+                    "a table of its own".into(),
+                );
             }
-        } else if let Some((key, value)) = line.split_once('=').filter(|_| inside && !line.starts_with('#')) {
+        } else if let Some((key, value)) = line
+            .split_once('=')
+            .filter(|_| inside && !line.starts_with('#'))
+        {
             let (key, tail) = key.trim().split_once('.').unwrap_or((key.trim(), ""));
             entries.insert(key.to_owned(), format!("{tail}={}", value.trim()));
         }
@@ -183,36 +276,59 @@ fn table(manifest: &str, name: &str) -> BTreeMap<String, String> {
     entries
 }
 
-fn manifest(member: &str) -> String {
-    let dir = if member == "xtask" { root().join("xtask") } else { root().join("crates").join(member) };
+fn read_manifest(member: &str) -> String {
+    let dir = if member == "xtask" {
+        workspace_root().join("xtask")
+    } else {
+        workspace_root().join("crates").join(member)
+    };
     fs::read_to_string(dir.join("Cargo.toml")).expect("every member has a manifest")
 }
 
-/// What core may have behind a feature that is off unless a door asks for it. DESIGN's table has three crates
-/// and no such exception: each one here is a deviation that somebody decided.
-const CORE_BEHIND_A_FEATURE: [&str; 1] = ["schemars"];
+/// What core may have behind a feature that is off unless a door asks for it. DESIGN's table has
+/// three crates and no such exception: each one here is a deviation that somebody decided.
+const OPTIONAL_CORE_DEPENDENCIES: [&str; 1] = ["schemars"];
 
 #[test]
 fn core_depends_on_three_crates() {
-    let manifest = manifest("regatta-core");
-    let (optional, always): (Vec<_>, Vec<_>) =
-        table(&manifest, "dependencies").into_iter().partition(|it| it.1.contains("optional = true"));
-    assert_eq!(always.into_iter().map(|it| it.0).collect::<Vec<_>>(), ["imbl", "serde", "thiserror"]);
-    assert_eq!(optional.into_iter().map(|it| it.0).collect::<Vec<_>>(), CORE_BEHIND_A_FEATURE);
-    assert!(!table(&manifest, "features").contains_key("default"), "core has no feature that is on by itself");
+    let manifest = read_manifest("regatta-core");
+    let (optional, always): (Vec<_>, Vec<_>) = table_keys(&manifest, "dependencies")
+        .into_iter()
+        .partition(|it| it.1.contains("optional = true"));
+    assert_eq!(
+        always.into_iter().map(|it| it.0).collect::<Vec<_>>(),
+        ["imbl", "serde", "thiserror"]
+    );
+    assert_eq!(
+        optional.into_iter().map(|it| it.0).collect::<Vec<_>>(),
+        OPTIONAL_CORE_DEPENDENCIES
+    );
+    assert!(
+        !table_keys(&manifest, "features").contains_key("default"),
+        "core has no feature that is on by itself"
+    );
 }
 
 /// Which of our crates each may know, by DESIGN §4.
-const MAY_KNOW: [(&str, &[&str]); 11] = [
+const ALLOWED_DEPENDENCIES: [(&str, &[&str]); 11] = [
     ("regatta-core", &[]),
     ("regatta-api", &["regatta-core"]),
     ("regatta-engine", &["regatta-core"]),
     ("regatta-store", &["regatta-core", "regatta-engine"]),
     ("regatta-git", &["regatta-core", "regatta-engine"]),
     ("regatta-agents", &["regatta-core", "regatta-engine"]),
-    ("regatta-bridges", &["regatta-core", "regatta-api", "regatta-engine"]),
-    ("regatta-server", &["regatta-core", "regatta-api", "regatta-engine"]),
-    ("regatta-testkit", &["regatta-core", "regatta-api", "regatta-engine"]),
+    (
+        "regatta-bridges",
+        &["regatta-core", "regatta-api", "regatta-engine"],
+    ),
+    (
+        "regatta-server",
+        &["regatta-core", "regatta-api", "regatta-engine"],
+    ),
+    (
+        "regatta-testkit",
+        &["regatta-core", "regatta-api", "regatta-engine"],
+    ),
     (
         "regatta",
         &[
@@ -243,33 +359,46 @@ const MAY_KNOW: [(&str, &[&str]); 11] = [
 
 #[test]
 fn no_adapter_knows_another_and_nobody_knows_a_door() {
-    let rules: BTreeMap<&str, &[&str]> = MAY_KNOW.into_iter().collect();
-    for member in crates().iter().map(String::as_str).chain(["xtask"]) {
-        let Some(rule) = rules.get(member) else { panic!("{member} is not in DESIGN's table of crates") };
-        let manifest = manifest(member);
-        let all =
-            table(&manifest, "dependencies").into_keys().chain(table(&manifest, "build-dependencies").into_keys());
+    let rules: BTreeMap<&str, &[&str]> = ALLOWED_DEPENDENCIES.into_iter().collect();
+    for member in crate_names().iter().map(String::as_str).chain(["xtask"]) {
+        let Some(rule) = rules.get(member) else {
+            panic!("{member} is not in DESIGN's table of crates")
+        };
+        let manifest = read_manifest(member);
+        let all = table_keys(&manifest, "dependencies")
+            .into_keys()
+            .chain(table_keys(&manifest, "build-dependencies").into_keys());
         for it in all.filter(|it| it.starts_with("regatta")) {
-            assert!(rule.contains(&it.as_str()), "{member} may not depend on {it}; it may on {rule:?}");
+            assert!(
+                rule.contains(&it.as_str()),
+                "{member} may not depend on {it}; it may on {rule:?}"
+            );
         }
     }
 }
 
 #[test]
 fn a_dependency_has_one_version_named_once() {
-    for member in crates().iter().map(String::as_str).chain(["xtask"]) {
-        let manifest = manifest(member);
+    for member in crate_names().iter().map(String::as_str).chain(["xtask"]) {
+        let manifest = read_manifest(member);
         for name in ["dependencies", "dev-dependencies", "build-dependencies"] {
-            for (key, value) in table(&manifest, name) {
-                let shared =
-                    value == "workspace=true" || (value.starts_with("={") && value.contains("workspace = true"));
-                assert!(shared && !value.contains("version"), "{member}: {key} names a version of its own ({value})");
+            for (key, value) in table_keys(&manifest, name) {
+                let shared = value == "workspace=true"
+                    || (value.starts_with("={") && value.contains("workspace = true"));
+                assert!(
+                    shared && !value.contains("version"),
+                    "{member}: {key} names a version of its own ({value})"
+                );
             }
         }
-        assert!(!manifest.contains("[target."), "{member}: this test does not read [target.…] tables yet");
+        assert!(
+            !manifest.contains("[target."),
+            "{member}: this test does not read [target.…] tables yet"
+        );
     }
-    let planted = table(
-        "[dependencies]\na.workspace = true\nb = \"1\"\nc = { workspace = true, features = [] }\n[dev-dependencies]\nd = \"2\"",
+    let planted = table_keys(
+        "[dependencies]\na.workspace = true\nb = \"1\"\nc = { workspace = true, features = [] \
+        }\n[dev-dependencies]\nd = \"2\"",
         "dependencies",
     );
     assert_eq!(planted["a"], "workspace=true");
@@ -279,30 +408,51 @@ fn a_dependency_has_one_version_named_once() {
 
 // One place each.
 
-fn commits(path: &str, line: &str) -> bool {
-    path != "crates/regatta-engine/src/writer.rs" && (line.contains("store.commit(") || line.contains("Store::commit("))
+fn commits_to_store(path: &str, line: &str) -> bool {
+    path != "crates/regatta-engine/src/writer.rs"
+        && (line.contains("store.commit(") || line.contains("Store::commit("))
 }
 
 /// The testkit's suite and the store's own example and tests commit too: they are not the program.
 #[test]
 fn only_the_writer_commits() {
     let program: Vec<Source> = program_sources();
-    none(&offenders(&program, commits), "only writer.rs commits");
-    let writer: Vec<Source> = program.into_iter().filter(|it| it.path.ends_with("engine/src/writer.rs")).collect();
-    assert_eq!(offenders(&writer, |_, line| line.contains("store.commit(")).len(), 1, "and it does so in one place");
-    assert_eq!(offenders(&planted("crates/x/src/a.rs", "fn f() { self.store.commit(batch) }"), commits).len(), 1);
+    require_none(
+        &offenders(&program, commits_to_store),
+        "only writer.rs commits",
+    );
+    let writer: Vec<Source> = program
+        .into_iter()
+        .filter(|it| it.path.ends_with("engine/src/writer.rs"))
+        .collect();
+    assert_eq!(
+        offenders(&writer, |_, line| line.contains("store.commit(")).len(),
+        1,
+        "and it does so in one place"
+    );
+    assert_eq!(
+        offenders(
+            &planted_source("crates/x/src/a.rs", "fn f() { self.store.commit(batch) }"),
+            commits_to_store
+        )
+        .len(),
+        1
+    );
 }
 
 /// Everything that is shipped: the members' `src`, without the testkit.
 fn program_sources() -> Vec<Source> {
-    let dirs: Vec<String> =
-        crates().into_iter().filter(|it| it != "regatta-testkit").map(|it| format!("crates/{it}/src")).collect();
-    sources(&dirs.iter().map(String::as_str).collect::<Vec<_>>())
+    let dirs: Vec<String> = crate_names()
+        .into_iter()
+        .filter(|it| it != "regatta-testkit")
+        .map(|it| format!("crates/{it}/src"))
+        .collect();
+    rust_sources(&dirs.iter().map(String::as_str).collect::<Vec<_>>())
 }
 
-/// Writing a ref of the user's repository: `update-ref` there, or a push, a fetch or a merge into a branch.
-/// The vault's own refs and a workspace's disposable ones are updated elsewhere, each by `--stdin` in a git
-/// directory of Regatta's, and never under a name that is made from the trunk's.
+/// Writing a ref of the user's repository: `update-ref` there, or a push, a fetch or a merge into a
+/// branch. The vault's own refs and a workspace's disposable ones are updated elsewhere, each by
+/// `--stdin` in a git directory of Regatta's, and never under a name that is made from the trunk's.
 fn moves_a_trunk(path: &str, line: &str) -> bool {
     let words = [
         "\"update-ref\"",
@@ -315,20 +465,28 @@ fn moves_a_trunk(path: &str, line: &str) -> bool {
         "\"switch\"",
     ];
     let ours = path.ends_with("git/src/vault.rs") || path.ends_with("git/src/workspace.rs");
-    // A remote's branch is not the trunk here; it follows what was landed. A runner hands keep-refs over to its server.
+    // A remote's branch is not the trunk here; it follows what was landed. A runner hands keep-refs
+    // over to its server.
     let pushes = path.ends_with("git/src/push.rs")
         && (line.trim() == "\"push\"," || line.contains("{commit}:refs/heads/"))
-        || path.ends_with("git/src/remote.rs") && line.trim() == "\"push\",";
+        || path.ends_with("git/src/runner_mirror.rs") && line.trim() == "\"push\",";
     path != "crates/regatta-git/src/land.rs"
         && !pushes
-        && ((line.contains("refs/heads/") && line.contains("trunk") && line.contains(":refs/heads/"))
-            || words.iter().any(|it| line.contains(it) && !(ours && line.contains("--stdin"))))
+        && ((line.contains("refs/heads/")
+            && line.contains("trunk")
+            && line.contains(":refs/heads/"))
+            || words
+                .iter()
+                .any(|it| line.contains(it) && !(ours && line.contains("--stdin"))))
 }
 
 #[test]
 fn only_land_moves_a_trunk() {
-    let git = sources(&["crates/regatta-git/src"]);
-    none(&offenders(&git, moves_a_trunk), "only land.rs moves a trunk");
+    let git = rust_sources(&["crates/regatta-git/src"]);
+    require_none(
+        &offenders(&git, moves_a_trunk),
+        "only land.rs moves a trunk",
+    );
     let elsewhere = offenders(&git, |path, line| {
         let reads = path.ends_with("inspect.rs")
             || path.ends_with("look.rs")
@@ -337,7 +495,8 @@ fn only_land_moves_a_trunk() {
             || (path.ends_with("replant.rs") && line.contains("+refs/heads/{}:{here}"));
         let pushes = path.ends_with("push.rs") && line.contains("{commit}:refs/heads/");
         // The vault shows the trunk to runners, whose mirrors have it: copies, never the user's.
-        let copies = (path.ends_with("git/src/serve.rs") || path.ends_with("git/src/remote.rs"))
+        let copies = (path.ends_with("git/src/serve.rs")
+            || path.ends_with("git/src/runner_mirror.rs"))
             && line.trim() == "format!(\"refs/heads/{}\", repo.trunk)";
         line.contains("refs/heads/")
             && line.contains("trunk")
@@ -346,85 +505,126 @@ fn only_land_moves_a_trunk() {
             && !pushes
             && !copies
     });
-    none(
+    require_none(
         &elsewhere,
-        "only land.rs writes, and inspect.rs, look.rs, a push, the fetches and copies of it read, the trunk's ref",
+        "only land.rs writes, and inspect.rs, look.rs, a push, the fetches and copies of it read, \
+        the trunk's ref",
     );
     let permits = offenders(&program_sources(), |path, line| {
         line.contains("TrunkPermit::mint")
             && !path.ends_with("engine/src/perform/landings.rs")
             && !path.ends_with("ports/git.rs")
     });
-    none(&permits, "only the engine mints a permit");
+    require_none(&permits, "only the engine mints a permit");
     let bad = "self.git.theirs(repo).args([\"update-ref\", name, new])";
-    assert_eq!(offenders(&planted("crates/regatta-git/src/merge.rs", bad), moves_a_trunk).len(), 1);
+    assert_eq!(
+        offenders(
+            &planted_source("crates/regatta-git/src/merge.rs", bad),
+            moves_a_trunk
+        )
+        .len(),
+        1
+    );
 }
 
 fn starts_git(path: &str, line: &str) -> bool {
-    let runs = path == "crates/regatta-git/src/run.rs";
+    let runs = path == "crates/regatta-git/src/git_command.rs";
     let spawns = line.contains("Command::new(");
     (spawns && path.starts_with("crates/regatta-git/") && !runs)
         || (spawns && line.contains("\"git\""))
         || (!path.starts_with("crates/regatta-git/") && line.contains("arg(\"git\")"))
 }
 
-/// Who may start a program at all: git's module, the shim and its starter, the daemon's starter, the stage that becomes
-/// a confined program and whoever tries it out, the user's own command for a key, who asks a program its version, who
-/// speaks to a foreign pool, a person's own shell in a workspace, their own editor of a plan, their pager and their program for differences, and
-/// the repository's own advice on a wave.
-const SPAWNERS: [&str; 16] = [
-    "crates/regatta-git/src/run.rs",
+/// Who may start a program at all: git's module, the shim and its starter, the daemon's starter,
+/// the stage that becomes a confined program and whoever tries it out, the user's own command for a
+/// key, who asks a program its version, who speaks to a foreign pool, a person's own shell in a
+/// workspace, their own editor of a plan, their pager and their program for differences, and the
+/// repository's own advice on a wave.
+const FILES_THAT_MAY_SPAWN: [&str; 16] = [
+    "crates/regatta-git/src/git_command.rs",
     "crates/regatta-agents/src/shim.rs",
-    "crates/regatta-agents/src/supervise.rs",
+    "crates/regatta-agents/src/adapter.rs",
     "crates/regatta-agents/src/scripted.rs",
-    "crates/regatta-agents/src/confine/stage.rs",
-    "crates/regatta-agents/src/confine/namespaces.rs",
-    "crates/regatta-agents/src/confine/doctor.rs",
-    "crates/regatta-agents/src/keys.rs",
-    "crates/regatta-agents/src/discover.rs",
-    "crates/regatta-agents/src/gc.rs",
+    "crates/regatta-agents/src/sandbox/init.rs",
+    "crates/regatta-agents/src/sandbox/namespaces.rs",
+    "crates/regatta-agents/src/sandbox/probe.rs",
+    "crates/regatta-agents/src/secrets.rs",
+    "crates/regatta-agents/src/program_discovery.rs",
+    "crates/regatta-agents/src/gc_pool.rs",
     "crates/regatta/src/client.rs",
     "crates/regatta/src/pager.rs",
-    "crates/regatta/src/words/decide.rs",
-    "crates/regatta/src/words/diff.rs",
-    "crates/regatta/src/words/goal.rs",
-    "crates/regatta/src/words/wave.rs",
+    "crates/regatta/src/commands/decide.rs",
+    "crates/regatta/src/commands/diff.rs",
+    "crates/regatta/src/commands/goal.rs",
+    "crates/regatta/src/commands/wave.rs",
 ];
 
 #[test]
 fn one_module_starts_git() {
     let program = program_sources();
-    none(&offenders(&program, starts_git), "only git/src/run.rs starts git");
-    let strangers = offenders(&program, |path, line| line.contains("Command::new(") && !SPAWNERS.contains(&path));
-    none(&strangers, "a new place that starts programs needs a reason here");
-    assert_eq!(offenders(&planted("crates/regatta-git/src/merge.rs", "Command::new(git)"), starts_git).len(), 1);
-    assert_eq!(offenders(&planted("crates/regatta/src/x.rs", "Command::new(\"git\")"), starts_git).len(), 1);
+    require_none(
+        &offenders(&program, starts_git),
+        "only git/src/git_command.rs starts git",
+    );
+    let strangers = offenders(&program, |path, line| {
+        line.contains("Command::new(") && !FILES_THAT_MAY_SPAWN.contains(&path)
+    });
+    require_none(
+        &strangers,
+        "a new place that starts programs needs a reason here",
+    );
+    assert_eq!(
+        offenders(
+            &planted_source("crates/regatta-git/src/merge.rs", "Command::new(git)"),
+            starts_git
+        )
+        .len(),
+        1
+    );
+    assert_eq!(
+        offenders(
+            &planted_source("crates/regatta/src/x.rs", "Command::new(\"git\")"),
+            starts_git
+        )
+        .len(),
+        1
+    );
 }
 
 #[test]
 fn only_wire_names_adapters() {
-    let named = offenders(&sources(&["crates/regatta/src", "crates/regatta-server/src"]), |path, line| {
-        let adapters = ["SqliteStore", "GitAdapter", "AgentsAdapter"];
-        path != "crates/regatta/src/wire.rs" && adapters.iter().any(|it| has_word(line, it))
-    });
-    none(&named, "only wire.rs names adapters");
+    let named = offenders(
+        &rust_sources(&["crates/regatta/src", "crates/regatta-server/src"]),
+        |path, line| {
+            let adapters = ["SqliteStore", "GitAdapter", "AgentsAdapter"];
+            path != "crates/regatta/src/composition.rs"
+                && adapters.iter().any(|it| has_word(line, it))
+        },
+    );
+    require_none(&named, "only wire.rs names adapters");
 }
 
 // Every file.
 
 #[test]
 fn files_stay_short() {
-    let all = sources(&["crates", "xtask"]);
+    let all = rust_sources(&["crates", "xtask"]);
     let length = |it: &Source| it.text.lines().count();
-    let mut long: Vec<(usize, &str)> =
-        all.iter().map(|it| (length(it), it.path.as_str())).filter(|it| it.0 > 500).collect();
+    let mut long: Vec<(usize, &str)> = all
+        .iter()
+        .map(|it| (length(it), it.path.as_str()))
+        .filter(|it| it.0 > 500)
+        .collect();
     long.sort_unstable_by(|a, b| b.cmp(a));
     for (lines, path) in &long {
         println!("{path} has {lines} lines; files should stay under 500");
     }
-    let too_long: Vec<String> =
-        long.iter().filter(|it| it.0 > 800).map(|it| format!("{} ({} lines)", it.1, it.0)).collect();
-    none(&too_long, "files are split at 800 lines");
+    let too_long: Vec<String> = long
+        .iter()
+        .filter(|it| it.0 > 800)
+        .map(|it| format!("{} ({} lines)", it.1, it.0))
+        .collect();
+    require_none(&too_long, "files are split at 800 lines");
 }
 
 #[test]
@@ -437,24 +637,25 @@ fn nothing_is_left_for_later() {
         .try_into()
         .expect("four");
     let mut found = Vec::new();
-    for source in sources(&["crates", "xtask"]) {
-        for (number, line) in
-            (1..).zip(source.text.lines()).filter(|it| marks.iter().any(|mark| it.1.contains(mark.as_str())))
+    for source in rust_sources(&["crates", "xtask"]) {
+        for (number, line) in (1..)
+            .zip(source.text.lines())
+            .filter(|it| marks.iter().any(|mark| it.1.contains(mark.as_str())))
         {
             found.push(format!("{}:{number}: {}", source.path, line.trim()));
         }
     }
-    none(&found, "no placeholder and no ignored test");
+    require_none(&found, "no placeholder and no ignored test");
 }
 
 // Documents.
 
-fn document(name: &str) -> String {
-    fs::read_to_string(root().join(name)).unwrap_or_else(|_| panic!("{name} is missing"))
+fn read_document(name: &str) -> String {
+    fs::read_to_string(workspace_root().join(name)).unwrap_or_else(|_| panic!("{name} is missing"))
 }
 
 /// What stands between backticks on one line, outside of fenced blocks.
-fn quoted(text: &str) -> Vec<String> {
+fn quoted_words(text: &str) -> Vec<String> {
     let mut fenced = false;
     let mut found = Vec::new();
     for line in text.lines() {
@@ -469,23 +670,40 @@ fn quoted(text: &str) -> Vec<String> {
 
 /// Whether a quoted word is meant as a path of this repository.
 fn is_path(word: &str) -> bool {
-    let plain = word.chars().all(|it| it.is_ascii_alphanumeric() || "-_./".contains(it));
-    let known = ["crates/", "xtask/", "docs/", ".ci/"].iter().any(|it| word.starts_with(it));
+    let plain = word
+        .chars()
+        .all(|it| it.is_ascii_alphanumeric() || "-_./".contains(it));
+    let known = ["crates/", "xtask/", "docs/", ".ci/"]
+        .iter()
+        .any(|it| word.starts_with(it));
     plain && (known || word.ends_with(".rs") || word.ends_with(".md"))
 }
 
 #[test]
 fn every_path_that_a_document_names_exists() {
     let mut paths = Vec::new();
-    walk(&root(), &mut paths);
-    let names: Vec<String> =
-        paths.iter().filter_map(|it| Some(it.strip_prefix(root()).ok()?.to_string_lossy().into_owned())).collect();
+    collect_rust_files(&workspace_root(), &mut paths);
+    let names: Vec<String> = paths
+        .iter()
+        .filter_map(|it| {
+            Some(
+                it.strip_prefix(workspace_root())
+                    .ok()?
+                    .to_string_lossy()
+                    .into_owned(),
+            )
+        })
+        .collect();
     for document_name in ["ARCHITECTURE.md", "CONTRIBUTING.md", "README.md"] {
-        let words: Vec<String> = quoted(&document(document_name)).into_iter().filter(|it| is_path(it)).collect();
+        let words: Vec<String> = quoted_words(&read_document(document_name))
+            .into_iter()
+            .filter(|it| is_path(it))
+            .collect();
         for word in &words {
             // A bare `land.rs` may be anywhere; a path is from the top.
-            let exists = root().join(word).exists()
-                || (!word.contains('/') && names.iter().any(|it| it.ends_with(&format!("/{word}"))));
+            let exists = workspace_root().join(word).exists()
+                || (!word.contains('/')
+                    && names.iter().any(|it| it.ends_with(&format!("/{word}"))));
             assert!(exists, "{document_name} names {word}, which does not exist");
         }
         assert!(
@@ -504,24 +722,42 @@ fn every_path_that_a_document_names_exists() {
 
 #[test]
 fn the_readme_has_two_commands_and_they_are_run() {
-    let (readme, script) = (document("README.md"), document(".ci/run"));
-    for command in ["cargo run --release -- demo", "cargo test --workspace --locked"] {
-        assert!(readme.contains(command), "README.md does not say `{command}`");
+    let (readme, script) = (read_document("README.md"), read_document(".ci/run"));
+    for command in [
+        "cargo run --release -- demo",
+        "cargo test --workspace --locked",
+    ] {
+        assert!(
+            readme.contains(command),
+            "README.md does not say `{command}`"
+        );
     }
-    assert!(script.contains("cargo test --workspace --locked"), ".ci/run does not run the README's tests");
+    assert!(
+        script.contains("cargo test --workspace --locked"),
+        ".ci/run does not run the README's tests"
+    );
     // A step that installs a tool comes after the tests, so that nothing installed helps them.
     let position = |start: &str| script.lines().position(|line| line.starts_with(start));
     let tests = position("step \"tests\" cargo test").expect("the tests are a step");
     let first_install = position("step_with ").expect("some steps need a tool");
-    assert!(first_install > tests, ".ci/run installs something before the README's tests");
+    assert!(
+        first_install > tests,
+        ".ci/run installs something before the README's tests"
+    );
 }
 
 #[test]
 fn documents_are_there_and_the_toolchain_is_the_machine_s() {
-    let changes = document("CHANGELOG.md");
+    let changes = read_document("CHANGELOG.md");
     assert!(changes.contains("## "), "CHANGELOG.md has no section");
-    assert!(document("ARCHITECTURE.md").lines().count() < 250, "ARCHITECTURE.md is kept under 250 lines");
+    assert!(
+        read_document("ARCHITECTURE.md").lines().count() < 250,
+        "ARCHITECTURE.md is kept under 250 lines"
+    );
     for name in ["rust-toolchain", "rust-toolchain.toml"] {
-        assert!(!root().join(name).exists(), "{name} would make a fresh machine download a toolchain");
+        assert!(
+            !workspace_root().join(name).exists(),
+            "{name} would make a fresh machine download a toolchain"
+        );
     }
 }

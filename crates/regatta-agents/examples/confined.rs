@@ -6,8 +6,8 @@
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 
-use regatta_agents::confine::{self, Confine, Limits, Mechanism, Network};
-use regatta_core::agent::Level;
+use regatta_agents::sandbox::{self, NetworkAccess, ResourceLimits, SandboxMechanism, SandboxSpec};
+use regatta_core::agent::SandboxLevel;
 
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
@@ -18,37 +18,49 @@ fn main() -> ExitCode {
         path
     };
     let path: Vec<PathBuf> = std::env::split_paths(&std::env::var_os("PATH").unwrap()).collect();
-    let level = if words[0] == "strict" { Level::Strict } else { Level::Workspace };
-    let confine = Confine {
+    let level = if words[0] == "strict" {
+        SandboxLevel::Strict
+    } else {
+        SandboxLevel::Workspace
+    };
+    let confine = SandboxSpec {
         level,
-        asked: true,
-        mechanism: Mechanism::ALL.into_iter().find(|it| it.to_string().starts_with(&words[1])),
-        network: Network::of(level, None, &[]),
-        tools: None,
-        limits: Limits::default(),
+        is_requested: true,
+        mechanism: SandboxMechanism::ALL
+            .into_iter()
+            .find(|it| it.to_string().starts_with(&words[1])),
+        network: NetworkAccess::from_profile(level, None, &[]),
+        tools_url: None,
+        limits: ResourceLimits::default(),
         program: words[3].clone(),
-        path,
-        held: false,
-        exe: PathBuf::from(&words[2]),
+        search_path: path,
+        waits_for_shim: false,
+        regatta_exe: PathBuf::from(&words[2]),
         data_dir: make("data"),
         run_dir: make("data/run"),
         workspace: make("data/workspace"),
-        begins: None,
+        start_dir: None,
         home: make("data/home"),
         tmp: make("data/tmp"),
         outbox: make("data/outbox"),
         vault_objects: None,
-        inputs: vec![],
-        real_homes: confine::real_homes(),
-        hidden: vec![],
-        read: vec![],
-        write: vec![],
+        input_files: vec![],
+        user_homes: sandbox::user_homes(),
+        hidden_paths: vec![],
+        read_paths: vec![],
+        write_paths: vec![],
     };
-    let prepared = confine::prepare(&confine).unwrap_or_else(|error| panic!("{} {}", error.what, error.hint));
+    let prepared = sandbox::prepare(&confine)
+        .unwrap_or_else(|error| panic!("{} {}", error.message, error.hint));
     eprintln!("{}", prepared.description);
     let (program, arguments) = prepared.argv_prefix.split_first().unwrap();
     let mut command = Command::new(program);
-    command.args(arguments).args(&words[3..]).env("HOME", &confine.home).env("TMPDIR", &confine.tmp).envs(prepared.env);
+    command
+        .args(arguments)
+        .args(&words[3..])
+        .env("HOME", &confine.home)
+        .env("TMPDIR", &confine.tmp)
+        .envs(prepared.env);
     let status = command.status().unwrap();
     ExitCode::from(u8::try_from(status.code().unwrap_or(255)).unwrap_or(255))
 }

@@ -26,7 +26,7 @@ pub(crate) enum Containment {
 }
 
 impl Containment {
-    pub(crate) fn name(self) -> &'static str {
+    pub(crate) fn as_str(self) -> &'static str {
         match self {
             Containment::Cgroup => "cgroup",
             Containment::PidNamespace => "pid_namespace",
@@ -36,10 +36,10 @@ impl Containment {
 }
 
 /// The prefix of the names of control groups. The launch's mark follows.
-const PREFIX: &str = "regatta-";
+const NAME_PREFIX: &str = "regatta-";
 
 /// The number of attempts to remove a group.
-const REMOVALS: u32 = 50;
+const MAX_REMOVE_TRIES: u32 = 50;
 
 /// The control group of one launch.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -47,35 +47,37 @@ const REMOVALS: u32 = 50;
 pub(crate) struct Cgroup(PathBuf);
 
 /// Returns the control group of this process.
-fn home() -> Option<PathBuf> {
-    let mount = mount(&fs::read_to_string("/proc/self/mountinfo").ok()?)?;
+fn own_cgroup() -> Option<PathBuf> {
+    let mount = cgroup_mount(&fs::read_to_string("/proc/self/mountinfo").ok()?)?;
     let own = fs::read_to_string("/proc/self/cgroup").ok()?;
     let path = own.lines().find_map(|it| it.strip_prefix("0::"))?;
     Some(mount.join(path.trim_start_matches('/')))
 }
 
 /// Returns the directory where cgroup2 is mounted as a whole, according to `/proc/self/mountinfo`.
-fn mount(mountinfo: &str) -> Option<PathBuf> {
+fn cgroup_mount(mountinfo: &str) -> Option<PathBuf> {
     mountinfo.lines().find_map(|line| {
         let (mount, kind) = line.split_once(" - ")?;
         let mut fields = mount.split(' ').skip(3);
         // A partial mount has other paths than `/proc/self/cgroup` states.
-        (kind.starts_with("cgroup2 ") && fields.next() == Some("/")).then(|| fields.next().map(PathBuf::from))?
+        (kind.starts_with("cgroup2 ") && fields.next() == Some("/"))
+            .then(|| fields.next().map(PathBuf::from))?
     })
 }
 
 impl Cgroup {
     /// Creates a group below this process's own group. Returns `None` if that is not possible.
     pub(crate) fn create(mark: &str) -> Option<Cgroup> {
-        let home = home()?;
+        let home = own_cgroup()?;
         // The shim enters the group to start the program. If it could not leave again, it would be
         // killed with its tree.
         rustix::fs::access(home.join("cgroup.procs"), rustix::fs::Access::WRITE_OK).ok()?;
-        let cgroup = Cgroup(home.join(format!("{PREFIX}{mark}")));
+        let cgroup = Cgroup(home.join(format!("{NAME_PREFIX}{mark}")));
         match fs::create_dir(&cgroup.0) {
             Ok(()) => {}
             // An interrupted start may have left the group.
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists && cgroup.members().is_empty() => {}
+            Err(error)
+                if error.kind() == io::ErrorKind::AlreadyExists && cgroup.members().is_empty() => {}
             Err(_) => return None,
         }
         // Without this file (before Linux 5.14) the group has no advantage over the subreaper.
@@ -89,16 +91,20 @@ impl Cgroup {
     /// Moves this process into the group, so that a child is born there. The alternative would be
     /// code between fork and exec. After a pause the first move takes the kernel some milliseconds,
     /// so the caller does it in parallel with other work.
-    pub(crate) fn enter(&self) -> io::Result<Inside> {
-        let home = home().ok_or(io::ErrorKind::NotFound)?.join("cgroup.procs");
+    pub(crate) fn enter(&self) -> io::Result<CgroupStay> {
+        let home = own_cgroup()
+            .ok_or(io::ErrorKind::NotFound)?
+            .join("cgroup.procs");
         fs::write(self.0.join("cgroup.procs"), std::process::id().to_string())?;
-        Ok(Inside { home })
+        Ok(CgroupStay { return_to: home })
     }
 
     /// Moves another process into the group. A process that has ended meanwhile is ignored.
     pub(crate) fn add(&self, pid: u32) -> io::Result<()> {
         match fs::write(self.0.join("cgroup.procs"), pid.to_string()) {
-            Err(error) if error.raw_os_error() == Some(rustix::io::Errno::SRCH.raw_os_error()) => Ok(()),
+            Err(error) if error.raw_os_error() == Some(rustix::io::Errno::SRCH.raw_os_error()) => {
+                Ok(())
+            }
             done => done,
         }
     }
@@ -124,7 +130,7 @@ impl Cgroup {
     /// moment, because a killed process may still be exiting; a group that stays non-empty is kept.
     /// Returns whether the group is gone.
     pub(crate) fn remove(&self) -> bool {
-        for _ in 0..REMOVALS {
+        for _ in 0..MAX_REMOVE_TRIES {
             self.visit(&self.0, &mut |dir| drop(fs::remove_dir(dir)));
             if !self.0.exists() {
                 return true;
@@ -136,8 +142,10 @@ impl Cgroup {
 
     /// Lists the control groups of launches anywhere on this machine, each with its launch's mark.
     /// A shim creates its group below its own, which may belong to another session of the user.
-    pub(crate) fn all() -> Vec<(String, Cgroup)> {
-        let mount = fs::read_to_string("/proc/self/mountinfo").ok().and_then(|text| mount(&text));
+    pub(crate) fn list_all() -> Vec<(String, Cgroup)> {
+        let mount = fs::read_to_string("/proc/self/mountinfo")
+            .ok()
+            .and_then(|text| cgroup_mount(&text));
         let mut found = Vec::new();
         let mut open: Vec<PathBuf> = mount.into_iter().collect();
         while let Some(dir) = open.pop() {
@@ -145,7 +153,7 @@ impl Cgroup {
                 if !entry.file_type().is_ok_and(|kind| kind.is_dir()) {
                     continue;
                 }
-                match mark_of(&entry.file_name().to_string_lossy()) {
+                match mark_in_name(&entry.file_name().to_string_lossy()) {
                     Some(mark) => found.push((mark, Cgroup(entry.path()))),
                     None => open.push(entry.path()),
                 }
@@ -166,20 +174,20 @@ impl Cgroup {
 }
 
 /// Returns the mark in the name of a launch's control group.
-fn mark_of(name: &str) -> Option<String> {
-    let mark = name.strip_prefix(PREFIX)?;
+fn mark_in_name(name: &str) -> Option<String> {
+    let mark = name.strip_prefix(NAME_PREFIX)?;
     let is_mark = mark.len() == 32 && mark.bytes().all(|byte| byte.is_ascii_hexdigit());
     is_mark.then(|| mark.to_owned())
 }
 
 /// A stay in a launch's control group, with the group to return to.
-pub(crate) struct Inside {
-    home: PathBuf,
+pub(crate) struct CgroupStay {
+    return_to: PathBuf,
 }
 
-impl Inside {
+impl CgroupStay {
     pub(crate) fn leave(self) -> io::Result<()> {
-        fs::write(self.home, std::process::id().to_string())
+        fs::write(self.return_to, std::process::id().to_string())
     }
 }
 
@@ -189,11 +197,15 @@ mod tests {
 
     #[test]
     fn mount_point_of_cgroup2_is_found_in_the_list_of_mounts() {
-        let hybrid = "32 25 0:28 / /sys/fs/cgroup/pids rw,relatime shared:9 - cgroup cgroup rw,pids\n\
+        let hybrid = "32 25 0:28 / /sys/fs/cgroup/pids rw,relatime shared:9 - cgroup cgroup \
+             rw,pids\n\
              33 25 0:29 / /sys/fs/cgroup/unified rw,relatime - cgroup2 cgroup2 rw\n";
-        assert_eq!(mount(hybrid), Some(PathBuf::from("/sys/fs/cgroup/unified")));
+        assert_eq!(
+            cgroup_mount(hybrid),
+            Some(PathBuf::from("/sys/fs/cgroup/unified"))
+        );
         let part = "33 25 0:29 /../.. /sys/fs/cgroup rw,relatime - cgroup2 cgroup rw\n";
-        assert_eq!(mount(part), None);
-        assert_eq!(mount("22 1 8:1 / / rw - ext4 /dev/sda1 rw\n"), None);
+        assert_eq!(cgroup_mount(part), None);
+        assert_eq!(cgroup_mount("22 1 8:1 / / rw - ext4 /dev/sda1 rw\n"), None);
     }
 }

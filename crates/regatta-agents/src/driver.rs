@@ -7,13 +7,13 @@
 
 use std::time::Duration;
 
-use regatta_core::session::{Class, Said, Usage};
-use regatta_engine::ports::agents::{Exit, Wishes};
-pub use regatta_engine::ports::agents::{Record, Stream};
+use regatta_core::agent_protocol::{AgentEvent, FailureClass, Usage};
+use regatta_engine::ports::agents::{Exit, SessionInput};
+pub use regatta_engine::ports::agents::{JournalRecord, JournalStream};
 
 /// An action on the program's input.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Say {
+pub enum InputAction {
     /// Writes this line, with a newline.
     Line(String),
     /// Closes the input, upon which most programs end.
@@ -22,9 +22,9 @@ pub enum Say {
 
 /// A driver's judgement of how a program ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Judgement {
+pub struct ExitAssessment {
     /// The class of the failure, or `None` when the program did its work.
-    pub class: Option<Class>,
+    pub class: Option<FailureClass>,
     /// The program's last message, or the error.
     pub detail: String,
     /// Cumulative usage per native session of the program.
@@ -33,20 +33,20 @@ pub struct Judgement {
 
 /// The translator of one program's stream.
 pub trait Driver: Send {
-    /// Processes the next record of the journal, including records of [`Stream::In`], and returns
-    /// the events that follow from it.
-    fn saw(&mut self, record: &Record) -> Vec<Said>;
+    /// Processes the next record of the journal, including records of [`JournalStream::In`], and
+    /// returns the events that follow from it.
+    fn on_record(&mut self, record: &JournalRecord) -> Vec<AgentEvent>;
 
     /// Returns the next input to send, or `None` if there is none for now. The session loop calls
-    /// it again only after the last input has come back through [`Driver::saw`], so it never
+    /// it again only after the last input has come back through [`Driver::on_record`], so it never
     /// returns the same input twice. It changes no state.
-    fn next(&self, wishes: &Wishes) -> Option<Say>;
+    fn next_input(&self, wishes: &SessionInput) -> Option<InputAction>;
 
     /// Judges how the program ended.
-    fn judge(&self, exit: &Exit) -> Judgement;
+    fn assess_exit(&self, exit: &Exit) -> ExitAssessment;
 
     /// Returns how long the program may take to open its session.
-    fn start_patience(&self) -> Duration {
+    fn start_timeout(&self) -> Duration {
         Duration::from_secs(60)
     }
 }

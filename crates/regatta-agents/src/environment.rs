@@ -6,11 +6,27 @@ use std::ffi::OsString;
 use std::path::Path;
 
 /// Variables that are passed on from the daemon unchanged, because none of them holds a secret.
-const PASSED_ON: [&str; 9] =
-    ["PATH", "LANG", "LC_ALL", "TZ", "USER", "SHELL", "SSL_CERT_FILE", "SSL_CERT_DIR", "NODE_EXTRA_CA_CERTS"];
+const INHERITED_VARIABLES: [&str; 9] = [
+    "PATH",
+    "LANG",
+    "LC_ALL",
+    "TZ",
+    "USER",
+    "SHELL",
+    "SSL_CERT_FILE",
+    "SSL_CERT_DIR",
+    "NODE_EXTRA_CA_CERTS",
+];
 
 /// Proxy variables, which are passed on only if they contain no user name and password.
-const PROXIES: [&str; 6] = ["HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy"];
+const PROXY_VARIABLES: [&str; 6] = [
+    "HTTP_PROXY",
+    "HTTPS_PROXY",
+    "NO_PROXY",
+    "http_proxy",
+    "https_proxy",
+    "no_proxy",
+];
 
 /// The PATH for children when the daemon itself has no PATH.
 const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
@@ -18,10 +34,11 @@ const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/s
 /// Settings for the shim's own allocator: no 2 MB pages, because a supervisor needs a tenth of
 /// that, and the memory of a long line is returned immediately. The program does not see these
 /// variables.
-pub(crate) const SHIM_ALLOCATOR: [(&str, &str); 2] = [("MIMALLOC_ALLOW_THP", "0"), ("MIMALLOC_PURGE_DELAY", "0")];
+pub(crate) const SHIM_ALLOCATOR: [(&str, &str); 2] =
+    [("MIMALLOC_ALLOW_THP", "0"), ("MIMALLOC_PURGE_DELAY", "0")];
 
 /// A child's complete environment.
-pub(crate) type Environment = BTreeMap<OsString, OsString>;
+pub(crate) type ChildEnvironment = BTreeMap<OsString, OsString>;
 
 /// Builds an environment from nothing: first the listed variables, then `extra`, then `ours`, which
 /// identifies the launch and which nothing may override.
@@ -35,25 +52,37 @@ pub(crate) fn build(
     tmp: &Path,
     extra: &[(String, String)],
     ours: &[(&str, OsString)],
-) -> Environment {
-    let mut environment = Environment::new();
+) -> ChildEnvironment {
+    let mut environment = ChildEnvironment::new();
     environment.insert("PATH".into(), DEFAULT_PATH.into());
-    for name in PASSED_ON {
+    for name in INHERITED_VARIABLES {
         if let Some(value) = std::env::var_os(name) {
             environment.insert(name.into(), value);
         }
     }
-    for name in PROXIES {
-        if let Some(value) = std::env::var_os(name).filter(|it| !it.as_encoded_bytes().contains(&b'@')) {
+    for name in PROXY_VARIABLES {
+        if let Some(value) =
+            std::env::var_os(name).filter(|it| !it.as_encoded_bytes().contains(&b'@'))
+        {
             environment.insert(name.into(), value);
         }
     }
     environment.insert("TERM".into(), "dumb".into());
     environment.insert("TMPDIR".into(), tmp.into());
-    if let Some(home) = home.map(OsString::from).or_else(|| std::env::var_os("HOME")) {
+    if let Some(home) = home
+        .map(OsString::from)
+        .or_else(|| std::env::var_os("HOME"))
+    {
         environment.insert("HOME".into(), home);
     }
-    environment.extend(extra.iter().map(|(name, value)| (name.into(), value.into())));
-    environment.extend(ours.iter().map(|(name, value)| (name.into(), value.clone())));
+    environment.extend(
+        extra
+            .iter()
+            .map(|(name, value)| (name.into(), value.into())),
+    );
+    environment.extend(
+        ours.iter()
+            .map(|(name, value)| (name.into(), value.clone())),
+    );
     environment
 }

@@ -6,26 +6,40 @@ use std::path::Path;
 /// Returns the free mebibytes: the memory that the kernel calls available, or the room in this
 /// process's control group if that is less.
 pub(crate) fn free_mb() -> Option<u64> {
-    let machine = fs::read_to_string("/proc/meminfo").ok().and_then(|it| available(&it));
-    let group = in_group(Path::new("/sys/fs/cgroup"));
+    let machine = fs::read_to_string("/proc/meminfo")
+        .ok()
+        .and_then(|it| parse_available_mb(&it));
+    let group = free_in_group_mb(Path::new("/sys/fs/cgroup"));
     [machine, group].into_iter().flatten().min()
 }
 
-fn available(meminfo: &str) -> Option<u64> {
-    let line = meminfo.lines().find_map(|it| it.strip_prefix("MemAvailable:"))?;
+fn parse_available_mb(meminfo: &str) -> Option<u64> {
+    let line = meminfo
+        .lines()
+        .find_map(|it| it.strip_prefix("MemAvailable:"))?;
     let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
     Some(kib >> 10)
 }
 
 /// Returns the room below the memory limit of the control group at `root`, which in a container is
 /// the container's own group.
-fn in_group(root: &Path) -> Option<u64> {
-    let number = |name: &str| fs::read_to_string(root.join(name)).ok()?.trim().parse::<u64>().ok();
+fn free_in_group_mb(root: &Path) -> Option<u64> {
+    let number = |name: &str| {
+        fs::read_to_string(root.join(name))
+            .ok()?
+            .trim()
+            .parse::<u64>()
+            .ok()
+    };
     let (most, used) = (number("memory.max")?, number("memory.current")?);
     // The kernel frees cached pages before it refuses memory.
-    let cached = fs::read_to_string(root.join("memory.stat")).ok().and_then(|it| {
-        it.lines().find_map(|it| it.strip_prefix("inactive_file ")).and_then(|it| it.trim().parse::<u64>().ok())
-    });
+    let cached = fs::read_to_string(root.join("memory.stat"))
+        .ok()
+        .and_then(|it| {
+            it.lines()
+                .find_map(|it| it.strip_prefix("inactive_file "))
+                .and_then(|it| it.trim().parse::<u64>().ok())
+        });
     Some(most.saturating_sub(used.saturating_sub(cached.unwrap_or(0))) >> 20)
 }
 
@@ -35,22 +49,28 @@ mod tests {
 
     #[test]
     fn available_memory_is_parsed_from_meminfo() {
-        assert_eq!(available("MemTotal:  8000 kB\nMemFree: 1 kB\nMemAvailable:    4097024 kB\n"), Some(4001));
-        assert_eq!(available("MemTotal: 8000 kB\n"), None);
-        assert_eq!(available("MemAvailable: many\n"), None);
+        assert_eq!(
+            parse_available_mb("MemTotal:  8000 kB\nMemFree: 1 kB\nMemAvailable:    4097024 kB\n"),
+            Some(4001)
+        );
+        assert_eq!(parse_available_mb("MemTotal: 8000 kB\n"), None);
+        assert_eq!(parse_available_mb("MemAvailable: many\n"), None);
     }
 
     #[test]
     fn limit_of_the_control_group_counts_if_there_is_one() {
         let root = tempfile::tempdir().unwrap();
         let write = |name: &str, text: &str| fs::write(root.path().join(name), text).unwrap();
-        assert_eq!(in_group(root.path()), None);
+        assert_eq!(free_in_group_mb(root.path()), None);
         write("memory.current", "734003200\n");
         write("memory.max", "max\n");
-        assert_eq!(in_group(root.path()), None, "no limit");
+        assert_eq!(free_in_group_mb(root.path()), None, "no limit");
         write("memory.max", "1048576000\n");
-        assert_eq!(in_group(root.path()), Some(300));
-        write("memory.stat", "anon 5\ninactive_file 104857600\nactive_file 7\n");
-        assert_eq!(in_group(root.path()), Some(400));
+        assert_eq!(free_in_group_mb(root.path()), Some(300));
+        write(
+            "memory.stat",
+            "anon 5\ninactive_file 104857600\nactive_file 7\n",
+        );
+        assert_eq!(free_in_group_mb(root.path()), Some(400));
     }
 }

@@ -16,11 +16,11 @@ use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
 /// The variable that marks every process of a launch.
-pub(crate) const MARK: &str = "REGATTA_ATTEMPT_MARK";
+pub(crate) const MARK_VARIABLE: &str = "REGATTA_ATTEMPT_MARK";
 
 /// The number of times that a process in the middle of an exec is read again, one millisecond
 /// apart.
-const EXEC_LOOKS: u32 = 200;
+const MAX_EXEC_READS: u32 = 200;
 
 /// The fields of `/proc/PID/stat` that matter here.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,21 +28,23 @@ pub(crate) struct Process {
     pub(crate) pid: u32,
     /// The name of its program, as the kernel shortens it.
     pub(crate) name: String,
-    pub(crate) parent: u32,
+    pub(crate) parent_pid: u32,
     /// Its process group.
-    pub(crate) group: u32,
+    pub(crate) process_group: u32,
     pub(crate) start_ticks: u64,
     /// Set if it has ended and waits to be reaped.
-    pub(crate) zombie: bool,
+    pub(crate) is_zombie: bool,
     /// Set if a signal has stopped it, so that it is not in the middle of a fork either.
-    pub(crate) stopped: bool,
+    pub(crate) is_stopped: bool,
 }
 
 impl Process {
     /// Reads a process, or returns `None` if there is none with this number.
     pub(crate) fn read(pid: u32) -> Option<Process> {
         // The name may hold any byte, so the file need not be UTF-8.
-        Process::parse(&String::from_utf8_lossy(&fs::read(format!("/proc/{pid}/stat")).ok()?))
+        Process::parse(&String::from_utf8_lossy(
+            &fs::read(format!("/proc/{pid}/stat")).ok()?,
+        ))
     }
 
     fn parse(stat: &str) -> Option<Process> {
@@ -63,19 +65,22 @@ impl Process {
         Some(Process {
             pid: pid.parse().ok()?,
             name: name.trim_start_matches('(').to_owned(),
-            parent,
-            group,
+            parent_pid: parent,
+            process_group: group,
             start_ticks,
-            zombie,
-            stopped,
+            is_zombie: zombie,
+            is_stopped: stopped,
         })
     }
 
     /// Reads every process of the machine that this user may see.
-    pub(crate) fn all() -> io::Result<Vec<Process>> {
+    pub(crate) fn list_all() -> io::Result<Vec<Process>> {
         let mut found = Vec::new();
         for entry in fs::read_dir("/proc")? {
-            let pid = entry?.file_name().to_str().and_then(|name| name.parse().ok());
+            let pid = entry?
+                .file_name()
+                .to_str()
+                .and_then(|name| name.parse().ok());
             found.extend(pid.and_then(Process::read));
         }
         Ok(found)
@@ -83,21 +88,31 @@ impl Process {
 
     /// Returns the numbers of a process's children, or `None` if the kernel does not list them. A
     /// child that is born or ends meanwhile may be missing.
-    pub(crate) fn children(pid: u32) -> Option<Vec<u32>> {
+    pub(crate) fn child_pids(pid: u32) -> Option<Vec<u32>> {
         let mut found = Vec::new();
         for thread in fs::read_dir(format!("/proc/{pid}/task")).ok()? {
             let listed = fs::read_to_string(thread.ok()?.path().join("children")).ok()?;
-            found.extend(listed.split_ascii_whitespace().filter_map(|it| it.parse::<u32>().ok()));
+            found.extend(
+                listed
+                    .split_ascii_whitespace()
+                    .filter_map(|it| it.parse::<u32>().ok()),
+            );
         }
         Some(found)
     }
 
     /// Returns whether the environment with which the process started carries this mark.
-    pub(crate) fn carries(&self, mark: &str) -> bool {
-        for _ in 0..EXEC_LOOKS {
-            let Ok(environment) = fs::read(format!("/proc/{}/environ", self.pid)) else { return false };
-            let value = |entry| <[u8]>::strip_prefix(entry, MARK.as_bytes())?.strip_prefix(b"=");
-            if environment.split(|byte| *byte == 0).any(|entry| value(entry) == Some(mark.as_bytes())) {
+    pub(crate) fn has_mark(&self, mark: &str) -> bool {
+        for _ in 0..MAX_EXEC_READS {
+            let Ok(environment) = fs::read(format!("/proc/{}/environ", self.pid)) else {
+                return false;
+            };
+            let value =
+                |entry| <[u8]>::strip_prefix(entry, MARK_VARIABLE.as_bytes())?.strip_prefix(b"=");
+            if environment
+                .split(|byte| *byte == 0)
+                .any(|entry| value(entry) == Some(mark.as_bytes()))
+            {
                 return true;
             }
             if !environment.is_empty() || !self.is_in_exec() {
@@ -114,22 +129,33 @@ impl Process {
     /// This was seen on a busy machine: a process that is not read again in this moment escapes a
     /// kill.
     fn is_in_exec(&self) -> bool {
-        let Ok(stat) = fs::read(format!("/proc/{}/stat", self.pid)) else { return false };
+        let Ok(stat) = fs::read(format!("/proc/{}/stat", self.pid)) else {
+            return false;
+        };
         let stat = String::from_utf8_lossy(&stat);
         // Field 23 is the size of its memory, which is 0 for a kernel thread. Field 48 is the
         // address of its arguments.
-        let field = |number: usize| stat.rsplit_once(')')?.1.split_ascii_whitespace().nth(number - 3);
+        let field = |number: usize| {
+            stat.rsplit_once(')')?
+                .1
+                .split_ascii_whitespace()
+                .nth(number - 3)
+        };
         field(23).is_some_and(|size| size != "0") && field(48) == Some("0")
     }
 
     /// Returns the identity under which the process can be recorded.
     pub(crate) fn identity(&self) -> io::Result<ProcessIdentity> {
-        Ok(ProcessIdentity { pid: self.pid, start_ticks: self.start_ticks, boot_id: boot_id()? })
+        Ok(ProcessIdentity {
+            pid: self.pid,
+            start_ticks: self.start_ticks,
+            boot_id: boot_id()?,
+        })
     }
 
     /// Sends a signal to exactly this process. A process that has ended meanwhile is ignored.
     pub(crate) fn signal(&self, signal: Signal) {
-        if let Ok(Some(handle)) = Handle::open(self.pid, self.start_ticks) {
+        if let Ok(Some(handle)) = ProcessHandle::open_pid(self.pid, self.start_ticks) {
             handle.signal(signal);
         }
     }
@@ -137,31 +163,36 @@ impl Process {
 
 /// Returns the id of the machine's current boot.
 pub(crate) fn boot_id() -> io::Result<String> {
-    Ok(fs::read_to_string("/proc/sys/kernel/random/boot_id")?.trim().to_owned())
+    Ok(fs::read_to_string("/proc/sys/kernel/random/boot_id")?
+        .trim()
+        .to_owned())
 }
 
 /// A pidfd of one live process.
-pub(crate) struct Handle(OwnedFd);
+pub(crate) struct ProcessHandle(OwnedFd);
 
-impl Handle {
+impl ProcessHandle {
     /// Opens the process with this identity, if it is alive.
-    pub(crate) fn of(identity: &ProcessIdentity) -> io::Result<Option<Handle>> {
+    pub(crate) fn open(identity: &ProcessIdentity) -> io::Result<Option<ProcessHandle>> {
         if boot_id()? != identity.boot_id {
             return Ok(None);
         }
-        Handle::open(identity.pid, identity.start_ticks)
+        ProcessHandle::open_pid(identity.pid, identity.start_ticks)
     }
 
-    fn open(pid: u32, start_ticks: u64) -> io::Result<Option<Handle>> {
-        let Some(number) = i32::try_from(pid).ok().and_then(Pid::from_raw) else { return Ok(None) };
+    fn open_pid(pid: u32, start_ticks: u64) -> io::Result<Option<ProcessHandle>> {
+        let Some(number) = i32::try_from(pid).ok().and_then(Pid::from_raw) else {
+            return Ok(None);
+        };
         let fd = match pidfd_open(number, PidfdFlags::empty()) {
             Ok(fd) => fd,
             // The process is gone, or its number now belongs to another process's thread.
             Err(Errno::SRCH | Errno::INVAL | Errno::NOENT) => return Ok(None),
             Err(error) => return Err(error.into()),
         };
-        let same = Process::read(pid).is_some_and(|it| it.start_ticks == start_ticks && !it.zombie);
-        Ok(same.then_some(Handle(fd)))
+        let same =
+            Process::read(pid).is_some_and(|it| it.start_ticks == start_ticks && !it.is_zombie);
+        Ok(same.then_some(ProcessHandle(fd)))
     }
 
     /// Sends a signal to the process. A process that has ended meanwhile is ignored.
@@ -171,13 +202,16 @@ impl Handle {
 
     /// Waits until the process has ended or the deadline has passed. Returns whether it has ended.
     pub(crate) fn wait_until(&self, deadline: Instant) -> io::Result<bool> {
-        Ok(ready_until(&mut [PollFd::new(&self.0, PollFlags::IN)], Some(deadline))?)
+        Ok(poll_until(
+            &mut [PollFd::new(&self.0, PollFlags::IN)],
+            Some(deadline),
+        )?)
     }
 }
 
 /// Waits until one of the descriptors is ready or the deadline has passed. Returns whether one is
 /// ready.
-pub(crate) fn ready_until(fds: &mut [PollFd<'_>], deadline: Option<Instant>) -> Result<bool, Errno> {
+pub(crate) fn poll_until(fds: &mut [PollFd<'_>], deadline: Option<Instant>) -> Result<bool, Errno> {
     loop {
         let left = deadline.map(|it| timespec(it.saturating_duration_since(Instant::now())));
         match poll(fds, left.as_ref()) {
@@ -191,7 +225,10 @@ pub(crate) fn ready_until(fds: &mut [PollFd<'_>], deadline: Option<Instant>) -> 
 fn timespec(duration: Duration) -> Timespec {
     // A timeout of years is as good as forever; the cap only keeps the conversion exact.
     let duration = duration.min(Duration::from_secs(u64::from(u32::MAX)));
-    Timespec { tv_sec: duration.as_secs().cast_signed(), tv_nsec: duration.subsec_nanos().into() }
+    Timespec {
+        tv_sec: duration.as_secs().cast_signed(),
+        tv_nsec: duration.subsec_nanos().into(),
+    }
 }
 
 #[cfg(test)]
@@ -206,26 +243,48 @@ mod tests {
             Some(Process {
                 pid: 42,
                 name: "a) R 1 (x) y".into(),
-                parent: 7,
-                group: 42,
+                parent_pid: 7,
+                process_group: 42,
                 start_ticks: 99887,
-                zombie: false,
-                stopped: false
+                is_zombie: false,
+                is_stopped: false
             })
         );
         assert_eq!(Process::parse("42 (a"), None);
         let zombie = |threads: u32| {
-            Process::parse(&format!("42 (a) Z 7 42 42 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 {threads} 0 99887 1 2"))
+            Process::parse(&format!(
+                "42 (a) Z 7 42 42 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 {threads} 0 99887 1 2"
+            ))
         };
-        assert!(zombie(1).unwrap().zombie);
-        assert!(!zombie(2).unwrap().zombie, "another thread of the process is alive");
+        assert!(zombie(1).unwrap().is_zombie);
+        assert!(
+            !zombie(2).unwrap().is_zombie,
+            "another thread of the process is alive"
+        );
     }
 
     #[test]
     fn p5_a_reused_pid_gives_no_handle() {
-        let me = Process::read(std::process::id()).unwrap().identity().unwrap();
-        assert!(Handle::of(&me).unwrap().is_some());
-        assert!(Handle::of(&ProcessIdentity { start_ticks: me.start_ticks + 1, ..me.clone() }).unwrap().is_none());
-        assert!(Handle::of(&ProcessIdentity { boot_id: "another boot".into(), ..me }).unwrap().is_none());
+        let me = Process::read(std::process::id())
+            .unwrap()
+            .identity()
+            .unwrap();
+        assert!(ProcessHandle::open(&me).unwrap().is_some());
+        assert!(
+            ProcessHandle::open(&ProcessIdentity {
+                start_ticks: me.start_ticks + 1,
+                ..me.clone()
+            })
+            .unwrap()
+            .is_none()
+        );
+        assert!(
+            ProcessHandle::open(&ProcessIdentity {
+                boot_id: "another boot".into(),
+                ..me
+            })
+            .unwrap()
+            .is_none()
+        );
     }
 }

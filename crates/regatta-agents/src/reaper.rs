@@ -10,12 +10,12 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 use rustix::event::{PollFd, PollFlags};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
-use crate::process::ready_until;
-use crate::shim::Bell;
+use crate::process::poll_until;
+use crate::shim::WakeupFd;
 
 struct Reaper {
-    newcomers: Mutex<Vec<Child>>,
-    bell: Bell,
+    new_children: Mutex<Vec<Child>>,
+    wakeup: WakeupFd,
 }
 
 static REAPER: OnceLock<Option<Reaper>> = OnceLock::new();
@@ -24,33 +24,51 @@ static REAPER: OnceLock<Option<Reaper>> = OnceLock::new();
 /// process ends, which is ugly but harmless.
 pub(crate) fn reap(child: Child) {
     let reaper = REAPER.get_or_init(|| {
-        let bell = Bell::new().ok()?;
-        let thread = std::thread::Builder::new().name("shim-reaper".to_owned()).stack_size(128 * 1024);
-        thread.spawn(run).ok()?;
-        Some(Reaper { newcomers: Mutex::default(), bell })
+        let bell = WakeupFd::new().ok()?;
+        let thread = std::thread::Builder::new()
+            .name("shim-reaper".to_owned())
+            .stack_size(128 * 1024);
+        thread.spawn(reap_loop).ok()?;
+        Some(Reaper {
+            new_children: Mutex::default(),
+            wakeup: bell,
+        })
     });
     if let Some(reaper) = reaper {
-        reaper.newcomers.lock().unwrap_or_else(PoisonError::into_inner).push(child);
-        reaper.bell.ring();
+        reaper
+            .new_children
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(child);
+        reaper.wakeup.wake();
     }
 }
 
-fn run() {
+fn reap_loop() {
     // The caller of `get_or_init` started this thread and is about to set the value.
     let Some(reaper) = REAPER.wait() else { return };
     let mut children: Vec<(Child, OwnedFd)> = Vec::new();
     loop {
-        for mut child in reaper.newcomers.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {
+        for mut child in reaper
+            .new_children
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .drain(..)
+        {
             // The child is not reaped yet, so the number still belongs to it.
-            match i32::try_from(child.id()).ok().and_then(Pid::from_raw).map(|it| pidfd_open(it, PidfdFlags::empty())) {
+            match i32::try_from(child.id())
+                .ok()
+                .and_then(Pid::from_raw)
+                .map(|it| pidfd_open(it, PidfdFlags::empty()))
+            {
                 Some(Ok(handle)) => children.push((child, handle)),
                 _ => drop(child.try_wait()),
             }
         }
-        let mut fds = vec![PollFd::new(&reaper.bell.0, PollFlags::IN)];
+        let mut fds = vec![PollFd::new(&reaper.wakeup.0, PollFlags::IN)];
         fds.extend(children.iter().map(|it| PollFd::new(&it.1, PollFlags::IN)));
-        let _ = ready_until(&mut fds, None);
-        reaper.bell.silence();
+        let _ = poll_until(&mut fds, None);
+        reaper.wakeup.clear();
         children.retain_mut(|it| matches!(it.0.try_wait(), Ok(None)));
     }
 }

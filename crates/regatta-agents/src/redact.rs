@@ -16,37 +16,39 @@ use std::sync::{Mutex, PoisonError};
 
 use serde::de::IgnoredAny;
 
-use crate::named_secrets::{self, Opens};
-use crate::shapes;
+use crate::named_secrets::{self, MultilineForm};
+use crate::secret_patterns;
 
 /// The minimum number of characters of a secret. A shorter value is a word, and removing it would
 /// spoil ordinary lines.
-const SHORTEST: usize = 8;
+const MIN_SECRET_CHARS: usize = 8;
 /// The minimum length at which a single line of a multi-line secret is also removed.
-const SHORTEST_LINE: usize = 12;
+const MIN_LINE_CHARS: usize = 12;
 /// The replacement of a JSON line that would not be JSON after the redaction.
-const WHOLE: &str = r#"{"redacted":"[redacted]"}"#;
+const REDACTED_JSON: &str = r#"{"redacted":"[redacted]"}"#;
 
 /// The secrets to remove. Its `Debug` output shows only their names.
 pub struct Redactor {
     /// The replacement text of each secret.
-    marks: Vec<String>,
+    replacements: Vec<String>,
     /// The spellings, longest first, each with the number of its mark.
     spellings: Vec<(Vec<char>, usize)>,
     /// The pairs of bytes with which a spelling may begin.
-    begins: Box<Pairs>,
+    secret_pairs: Box<BytePairs>,
     /// The same pairs, and the pairs with which a text that looks like a secret may begin.
-    either: Box<Pairs>,
+    all_pairs: Box<BytePairs>,
     warnings: Vec<String>,
     /// Set if the last line was inside a private key, whose body continues on the next lines.
-    inside_key: AtomicBool,
+    is_inside_key: AtomicBool,
     /// The form in which the previous line announced a value on the next lines.
-    opened: Mutex<Option<Opens>>,
+    open_multiline: Mutex<Option<MultilineForm>>,
 }
 
 impl fmt::Debug for Redactor {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.debug_struct("Redactor").field("marks", &self.marks).finish_non_exhaustive()
+        out.debug_struct("Redactor")
+            .field("marks", &self.replacements)
+            .finish_non_exhaustive()
     }
 }
 
@@ -61,25 +63,26 @@ impl Redactor {
     /// not redacted and cause a warning.
     pub fn new(secrets: Vec<(String, String)>) -> Redactor {
         let mut it = Redactor {
-            marks: vec![],
+            replacements: vec![],
             spellings: vec![],
-            begins: Box::default(),
-            either: Box::default(),
+            secret_pairs: Box::default(),
+            all_pairs: Box::default(),
             warnings: vec![],
-            inside_key: AtomicBool::new(false),
-            opened: Mutex::new(None),
+            is_inside_key: AtomicBool::new(false),
+            open_multiline: Mutex::new(None),
         };
         for (name, value) in &secrets {
-            it.learn(name, value);
+            it.add_secret(name, value);
         }
-        it.spellings.sort_by(|(a, _), (b, _)| b.len().cmp(&a.len()).then_with(|| a.cmp(b)));
+        it.spellings
+            .sort_by(|(a, _), (b, _)| b.len().cmp(&a.len()).then_with(|| a.cmp(b)));
         it.spellings.dedup_by(|(a, _), (b, _)| a == b);
         for (spelling, _) in &it.spellings {
-            it.begins.add_first_of(spelling);
+            it.secret_pairs.add_first_pairs(spelling);
         }
-        *it.either = *it.begins;
-        for pair in shapes::begins() {
-            it.either.add(pair[0], pair[1]);
+        *it.all_pairs = *it.secret_pairs;
+        for pair in secret_patterns::first_pairs() {
+            it.all_pairs.add(pair[0], pair[1]);
         }
         it
     }
@@ -94,40 +97,57 @@ impl Redactor {
     ///
     /// A caller that cuts an overlong line must keep this many bytes for the next piece. Otherwise
     /// the two halves of a secret would not be recognised.
-    pub fn longest(&self) -> usize {
+    pub fn max_secret_bytes(&self) -> usize {
         // The longest spelling of a character is `\u0041` with six bytes, or two of these for a
         // character beyond the first 65536.
-        self.spellings.first().map_or(0, |(it, _)| it.len() * 12).max(512)
+        self.spellings
+            .first()
+            .map_or(0, |(it, _)| it.len() * 12)
+            .max(512)
     }
 
-    fn learn(&mut self, name: &str, value: &str) {
+    fn add_secret(&mut self, name: &str, value: &str) {
         let value = value.trim_end_matches(['\r', '\n']);
-        if value.chars().count() < SHORTEST {
+        if value.chars().count() < MIN_SECRET_CHARS {
             self.warnings.push(format!(
-                "The value of {name} is shorter than {SHORTEST} characters, so it is not removed from the program's output; use a longer value."
+                "The value of {name} is shorter than {MIN_SECRET_CHARS} characters, so it is not \
+                removed from the program's output; use a longer value."
             ));
             return;
         }
-        let number = self.marks.len();
-        let name: String = name.chars().filter(|it| it.is_ascii_alphanumeric() || "_-.".contains(*it)).collect();
-        self.marks.push(if name.is_empty() { "[redacted]".to_owned() } else { format!("[redacted {name}]") });
-        self.learn_spellings(value, number);
+        let number = self.replacements.len();
+        let name: String = name
+            .chars()
+            .filter(|it| it.is_ascii_alphanumeric() || "_-.".contains(*it))
+            .collect();
+        self.replacements.push(if name.is_empty() {
+            "[redacted]".to_owned()
+        } else {
+            format!("[redacted {name}]")
+        });
+        self.add_spellings(value, number);
         if value.contains('\n') {
             // A program that prints the value unescaped prints it line by line.
-            for line in value.lines().map(str::trim).filter(|it| it.len() >= SHORTEST_LINE) {
-                self.learn_spellings(line, number);
+            for line in value
+                .lines()
+                .map(str::trim)
+                .filter(|it| it.len() >= MIN_LINE_CHARS)
+            {
+                self.add_spellings(line, number);
             }
         }
     }
 
-    fn learn_spellings(&mut self, value: &str, number: usize) {
+    fn add_spellings(&mut self, value: &str, number: usize) {
         self.spellings.push((value.chars().collect(), number));
-        for alphabet in [STANDARD, URL_SAFE] {
+        for alphabet in [STANDARD_ALPHABET, URL_SAFE_ALPHABET] {
             // A whole base64 text, and the value inside a longer text. Three alignments cover all
             // positions.
-            self.spellings.push((base64(value.as_bytes(), alphabet), number));
+            self.spellings
+                .push((base64(value.as_bytes(), alphabet), number));
             for ahead in 0..3 {
-                self.spellings.push((base64_core(value.as_bytes(), ahead, alphabet), number));
+                self.spellings
+                    .push((base64_core(value.as_bytes(), ahead, alphabet), number));
             }
         }
     }
@@ -135,21 +155,23 @@ impl Redactor {
     /// Returns the line without its secrets; the same line if it has none.
     ///
     /// A line that is JSON stays JSON.
-    pub fn clean<'a>(&self, line: &'a str) -> Cow<'a, str> {
-        if self.inside_key.load(Ordering::Relaxed) {
-            if shapes::is_key_body(line) {
+    pub fn redact_line<'a>(&self, line: &'a str) -> Cow<'a, str> {
+        if self.is_inside_key.load(Ordering::Relaxed) {
+            if secret_patterns::is_key_body(line) {
                 return Cow::Borrowed("[redacted]");
             }
-            self.inside_key.store(false, Ordering::Relaxed);
+            self.is_inside_key.store(false, Ordering::Relaxed);
         }
-        if let Some(cleaned) = self.clean_opened(line) {
+        if let Some(cleaned) = self.redact_multiline(line) {
             return cleaned;
         }
         let bytes = line.as_bytes();
         let mut at = 0;
-        while let Some(hit) = self.either.next_in(bytes, at) {
-            if self.secret_at(bytes, hit).is_some() || shapes::find_at(bytes, hit).is_some() {
-                return Cow::Owned(self.rewrite(line));
+        while let Some(hit) = self.all_pairs.find_from(bytes, at) {
+            if self.secret_at(bytes, hit).is_some()
+                || secret_patterns::find_secret(bytes, hit).is_some()
+            {
+                return Cow::Owned(self.rewrite_line(line));
             }
             at = hit + 1;
         }
@@ -158,53 +180,71 @@ impl Redactor {
 
     /// Redacts a line with a value that an earlier line announced. Returns `None` if there is no
     /// such value.
-    fn clean_opened<'a>(&self, line: &'a str) -> Option<Cow<'a, str>> {
-        let mut opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner);
+    fn redact_multiline<'a>(&self, line: &'a str) -> Option<Cow<'a, str>> {
+        let mut opened = self
+            .open_multiline
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         match *opened {
-            Some(Opens::Block) if line.trim().is_empty() => return Some(Cow::Borrowed(line)),
-            Some(Opens::Block) if line.starts_with([' ', '\t']) => return Some(Cow::Borrowed("  [redacted]")),
-            Some(Opens::Quotes) => {
-                if named_secrets::LONG_QUOTES.iter().any(|quotes| line.contains(quotes)) {
+            Some(MultilineForm::Block) if line.trim().is_empty() => {
+                return Some(Cow::Borrowed(line));
+            }
+            Some(MultilineForm::Block) if line.starts_with([' ', '\t']) => {
+                return Some(Cow::Borrowed("  [redacted]"));
+            }
+            Some(MultilineForm::Quotes) => {
+                if named_secrets::TRIPLE_QUOTES
+                    .iter()
+                    .any(|quotes| line.contains(quotes))
+                {
                     *opened = None;
                 }
                 return Some(Cow::Borrowed("[redacted]"));
             }
-            Some(Opens::Variable) => {
+            Some(MultilineForm::Variable) => {
                 *opened = None;
                 if let Some((start, end)) = named_secrets::variable_value(line) {
-                    return Some(Cow::Owned(format!("{}[redacted]{}", &line[..start], &line[end..])));
+                    return Some(Cow::Owned(format!(
+                        "{}[redacted]{}",
+                        &line[..start],
+                        &line[end..]
+                    )));
                 }
             }
             _ => {}
         }
-        *opened = named_secrets::opens(line);
+        *opened = named_secrets::multiline_form(line);
         None
     }
 
     /// Returns the end and the number of the known secret that begins at this position.
     fn secret_at(&self, bytes: &[u8], at: usize) -> Option<(usize, usize)> {
-        if !self.begins.has(bytes, at) {
+        if !self.secret_pairs.contains_at(bytes, at) {
             return None;
         }
         self.spellings.iter().find_map(|(it, number)| {
             // A percent sign is first read as an encoding, then as a character of the secret.
-            let end = end_of(it, bytes, at, true).or_else(|| end_of(it, bytes, at, false))?;
+            let end = match_end(it, bytes, at, true).or_else(|| match_end(it, bytes, at, false))?;
             Some((end, *number))
         })
     }
 
     #[cold]
-    fn rewrite(&self, line: &str) -> String {
+    fn rewrite_line(&self, line: &str) -> String {
         let bytes = line.as_bytes();
         // Known values come first, over the whole line, because the end of a match by shape may lie
         // inside a known value.
         let mut found: Vec<(usize, usize, &str)> = vec![];
         let mut at = 0;
-        while let Some(hit) = self.begins.next_in(bytes, at) {
+        while let Some(hit) = self.secret_pairs.find_from(bytes, at) {
             at = hit + 1;
             if let Some((end, number)) = self.secret_at(bytes, hit) {
-                let (start, end) = whole_escapes(line, hit, end);
-                found.push((start.max(found.last().map_or(0, |it| it.1)), end, &self.marks[number]));
+                let (start, end) = widen_to_escapes(line, hit, end);
+                found.push((
+                    start.max(found.last().map_or(0, |it| it.1)),
+                    end,
+                    &self.replacements[number],
+                ));
                 at = end;
             }
         }
@@ -214,12 +254,12 @@ impl Redactor {
             let limit = stop.map_or(bytes.len(), |it| it.0);
             let mut at = from;
             while at < limit {
-                if let Some(shape) = shapes::find_at(&bytes[..limit], at) {
-                    let (start, end) = whole_escapes(line, shape.start, shape.end);
+                if let Some(shape) = secret_patterns::find_secret(&bytes[..limit], at) {
+                    let (start, end) = widen_to_escapes(line, shape.start, shape.end);
                     let (start, end) = (start.max(from), end.min(limit).max(shape.end));
                     all.push((start, end, "[redacted]"));
-                    if shape.goes_on && end == bytes.len() {
-                        self.inside_key.store(true, Ordering::Relaxed);
+                    if shape.continues && end == bytes.len() {
+                        self.is_inside_key.store(true, Ordering::Relaxed);
                     }
                     (from, at) = (end, end);
                 } else {
@@ -242,7 +282,7 @@ impl Redactor {
         // A redacted value that spans quotes, or a number, may have broken the JSON.
         let is_json = |text: &str| serde_json::from_str::<IgnoredAny>(text).is_ok();
         if line.trim_start().starts_with(['{', '[', '"']) && !is_json(&cleaned) && is_json(line) {
-            return WHOLE.to_owned();
+            return REDACTED_JSON.to_owned();
         }
         cleaned
     }
@@ -256,33 +296,38 @@ impl Redactor {
 pub fn redact_text(text: &str) -> String {
     // A redactor remembers that it is inside a private key, so each text has its own.
     let redactor = Redactor::default();
-    text.split('\n').map(|line| redactor.clean(line)).collect::<Vec<_>>().join("\n")
+    text.split('\n')
+        .map(|line| redactor.redact_line(line))
+        .collect::<Vec<_>>()
+        .join("\n")
 }
 
 /// A set of pairs of bytes with a fixed size of 8 KiB.
 #[derive(Clone, Copy)]
-struct Pairs([u64; 1024]);
+struct BytePairs([u64; 1024]);
 
-impl Default for Pairs {
-    fn default() -> Pairs {
-        Pairs([0; 1024])
+impl Default for BytePairs {
+    fn default() -> BytePairs {
+        BytePairs([0; 1024])
     }
 }
 
-impl Pairs {
+impl BytePairs {
     fn add(&mut self, first: u8, second: u8) {
         let pair = usize::from(first) << 8 | usize::from(second);
         self.0[pair >> 6] |= 1 << (pair & 63);
     }
 
-    fn has(&self, bytes: &[u8], at: usize) -> bool {
-        let (Some(first), Some(second)) = (bytes.get(at), bytes.get(at + 1)) else { return false };
+    fn contains_at(&self, bytes: &[u8], at: usize) -> bool {
+        let (Some(first), Some(second)) = (bytes.get(at), bytes.get(at + 1)) else {
+            return false;
+        };
         let pair = usize::from(*first) << 8 | usize::from(*second);
         self.0[pair >> 6] >> (pair & 63) & 1 != 0
     }
 
     /// Returns the first position from `at` with one of the pairs.
-    fn next_in(&self, bytes: &[u8], at: usize) -> Option<usize> {
+    fn find_from(&self, bytes: &[u8], at: usize) -> Option<usize> {
         let rest = bytes.get(at..)?;
         let hit = rest.windows(2).position(|it| {
             let pair = usize::from(it[0]) << 8 | usize::from(it[1]);
@@ -292,11 +337,16 @@ impl Pairs {
     }
 
     /// Adds every pair with which any spelling of these characters may begin.
-    fn add_first_of(&mut self, spelling: &[char]) {
-        let (Some(first), Some(second)) = (spelling.first(), spelling.get(1)) else { return };
+    fn add_first_pairs(&mut self, spelling: &[char]) {
+        let (Some(first), Some(second)) = (spelling.first(), spelling.get(1)) else {
+            return;
+        };
         let mut buffer = [0; 4];
         let raw = first.encode_utf8(&mut buffer).as_bytes();
-        for digit in [hex(raw[0] >> 4), hex(raw[0] >> 4).to_ascii_uppercase()] {
+        for digit in [
+            hex_digit(raw[0] >> 4),
+            hex_digit(raw[0] >> 4).to_ascii_uppercase(),
+        ] {
             self.add(b'%', digit);
         }
         // A unicode escape begins with these bytes. A backslash may begin other spellings too.
@@ -315,7 +365,12 @@ impl Pairs {
         let second_raw = second.encode_utf8(&mut buffer).as_bytes()[0];
         let firsts: &[u8] = if *first == ' ' { b" +" } else { &[raw] };
         for first in firsts {
-            for second in [second_raw, b'%', b'\\', if *second == ' ' { b'+' } else { second_raw }] {
+            for second in [
+                second_raw,
+                b'%',
+                b'\\',
+                if *second == ' ' { b'+' } else { second_raw },
+            ] {
                 self.add(*first, second);
             }
         }
@@ -324,7 +379,7 @@ impl Pairs {
 
 /// Matches a secret in any spelling: as it is, with JSON escapes (once or nested), or
 /// percent-encoded in whole or in part. Returns the end of the match.
-fn end_of(spelling: &[char], bytes: &[u8], start: usize, decode: bool) -> Option<usize> {
+fn match_end(spelling: &[char], bytes: &[u8], start: usize, decode: bool) -> Option<usize> {
     let mut at = start;
     let mut rest = spelling;
     loop {
@@ -333,15 +388,17 @@ fn end_of(spelling: &[char], bytes: &[u8], start: usize, decode: bool) -> Option
         let wanted = rest.iter().take_while(|it| **it == '\\').count();
         rest = &rest[wanted..];
         let mut seen = 0;
-        while let Some(length) = backslash(&bytes[at..], decode) {
+        while let Some(length) = backslash_length(&bytes[at..], decode) {
             at += length;
             seen += 1;
         }
         if seen < wanted {
             return None;
         }
-        let Some((next, behind)) = rest.split_first() else { return Some(at) };
-        at += length_of(*next, &bytes[at..], seen > 0, decode)?;
+        let Some((next, behind)) = rest.split_first() else {
+            return Some(at);
+        };
+        at += spelled_length(*next, &bytes[at..], seen > 0, decode)?;
         rest = behind;
         if rest.is_empty() {
             return Some(at);
@@ -350,7 +407,7 @@ fn end_of(spelling: &[char], bytes: &[u8], start: usize, decode: bool) -> Option
 }
 
 /// Returns the length of a backslash in one of its spellings.
-fn backslash(text: &[u8], decode: bool) -> Option<usize> {
+fn backslash_length(text: &[u8], decode: bool) -> Option<usize> {
     match text {
         [b'%', b'5', b'c' | b'C', ..] if decode => Some(3),
         [b'\\', b'u', b'0', b'0', b'5', b'c' | b'C', ..] => Some(6),
@@ -360,7 +417,7 @@ fn backslash(text: &[u8], decode: bool) -> Option<usize> {
 }
 
 /// Returns the length of this character as spelled at the text's beginning.
-fn length_of(wanted: char, text: &[u8], escaped: bool, decode: bool) -> Option<usize> {
+fn spelled_length(wanted: char, text: &[u8], escaped: bool, decode: bool) -> Option<usize> {
     let mut buffer = [0; 4];
     let raw = wanted.encode_utf8(&mut buffer).as_bytes();
     let spelled = match wanted {
@@ -374,16 +431,20 @@ fn length_of(wanted: char, text: &[u8], escaped: bool, decode: bool) -> Option<u
     match text.first()? {
         b'%' => {
             let encoded = text.get(..raw.len() * 3)?;
-            let same = encoded.chunks(3).zip(raw).all(|(it, byte)| it[0] == b'%' && is_hex(&it[1..], u32::from(*byte)));
+            let same = encoded
+                .chunks(3)
+                .zip(raw)
+                .all(|(it, byte)| it[0] == b'%' && hex_equals(&it[1..], u32::from(*byte)));
             same.then_some(encoded.len())
         }
         b'+' if wanted == ' ' => Some(1),
         b'u' if escaped => {
             let mut units = [0; 2];
             match wanted.encode_utf16(&mut units) {
-                [unit] => is_hex(text.get(1..5)?, u32::from(*unit)).then_some(5),
+                [unit] => hex_equals(text.get(1..5)?, u32::from(*unit)).then_some(5),
                 [high, low] => {
-                    let both = is_hex(text.get(1..5)?, u32::from(*high)) && is_hex(text.get(7..11)?, u32::from(*low));
+                    let both = hex_equals(text.get(1..5)?, u32::from(*high))
+                        && hex_equals(text.get(7..11)?, u32::from(*low));
                     (both && text[5..7] == *b"\\u").then_some(11)
                 }
                 _ => None,
@@ -404,17 +465,19 @@ fn escape_letter(wanted: char) -> Option<u8> {
     })
 }
 
-fn hex(digit: u8) -> u8 {
+fn hex_digit(digit: u8) -> u8 {
     b"0123456789abcdef"[usize::from(digit & 15)]
 }
 
-fn is_hex(digits: &[u8], wanted: u32) -> bool {
-    let value = digits.iter().try_fold(0, |sum, it| Some(sum << 4 | char::from(*it).to_digit(16)?));
+fn hex_equals(digits: &[u8], wanted: u32) -> bool {
+    let value = digits
+        .iter()
+        .try_fold(0, |sum, it| Some(sum << 4 | char::from(*it).to_digit(16)?));
     value == Some(wanted)
 }
 
 /// Widens a range that cuts through an escape, so that the rest is still well formed.
-fn whole_escapes(line: &str, start: usize, end: usize) -> (usize, usize) {
+fn widen_to_escapes(line: &str, start: usize, end: usize) -> (usize, usize) {
     let start = escape_around(line, start).map_or(start, |it| it.0);
     let end = escape_around(line, end).map_or(end, |it| it.1);
     (start, end)
@@ -425,14 +488,22 @@ fn escape_around(line: &str, at: usize) -> Option<(usize, usize)> {
     let bytes = line.as_bytes();
     for back in 1..=5.min(at) {
         let start = at - back;
-        if bytes[start] != b'\\' || !shapes::is_escaped(bytes, start + 1) {
+        if bytes[start] != b'\\' || !secret_patterns::is_escaped(bytes, start + 1) {
             continue;
         }
         let end = match bytes.get(start + 1) {
-            Some(b'u') if bytes.len() >= start + 6 && bytes[start + 2..start + 6].iter().all(u8::is_ascii_hexdigit) => {
+            Some(b'u')
+                if bytes.len() >= start + 6
+                    && bytes[start + 2..start + 6]
+                        .iter()
+                        .all(u8::is_ascii_hexdigit) =>
+            {
                 start + 6
             }
-            Some(_) => line[start + 1..].chars().next().map_or(start + 1, |it| start + 1 + it.len_utf8()),
+            Some(_) => line[start + 1..]
+                .chars()
+                .next()
+                .map_or(start + 1, |it| start + 1 + it.len_utf8()),
             None => return None,
         };
         return (end > at).then_some((start, end));
@@ -440,8 +511,10 @@ fn escape_around(line: &str, at: usize) -> Option<(usize, usize)> {
     None
 }
 
-const STANDARD: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-const URL_SAFE: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+const STANDARD_ALPHABET: &[u8; 64] =
+    b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+const URL_SAFE_ALPHABET: &[u8; 64] =
+    b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
 
 fn base64(value: &[u8], alphabet: &[u8; 64]) -> Vec<char> {
     let mut text = vec![];
@@ -450,7 +523,11 @@ fn base64(value: &[u8], alphabet: &[u8; 64]) -> Vec<char> {
         let bits = byte(0) << 16 | byte(1) << 8 | byte(2);
         for place in 0..4 {
             let six = bits >> (18 - 6 * place) & 63;
-            text.push(if place > chunk.len() { '=' } else { char::from(alphabet[six as usize]) });
+            text.push(if place > chunk.len() {
+                '='
+            } else {
+                char::from(alphabet[six as usize])
+            });
         }
     }
     text

@@ -2,8 +2,15 @@
 //! and syntaxes.
 
 /// Values that people choose, such as passwords.
-const CHOSEN: &[&str] = &["hunter2secret", "Tr0ub4dor&3", "s3cretPass", "p@ss-w0rd!", "swordfish", "geheim123"];
-const MADE: &[&str] = &[
+const CHOSEN_VALUES: &[&str] = &[
+    "hunter2secret",
+    "Tr0ub4dor&3",
+    "s3cretPass",
+    "p@ss-w0rd!",
+    "swordfish",
+    "geheim123",
+];
+const GENERATED_VALUES: &[&str] = &[
     "abcd1234efgh5678ijkl",
     "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY",
     "0f8fad5b-d9cb-469f-a165-70867728950e",
@@ -11,9 +18,16 @@ const MADE: &[&str] = &[
     "Zm9vYmFyYmF6cXV4MTIzNDU2Nzg5MA==",
 ];
 
-const CHOSEN_NAMES: &[&str] =
-    &["password", "DB_PASSWORD", "passwd", "dbPassword", "spring.datasource.password", "PGPASSWORD", "user-password"];
-const MADE_NAMES: &[&str] = &[
+const CHOSEN_NAMES: &[&str] = &[
+    "password",
+    "DB_PASSWORD",
+    "passwd",
+    "dbPassword",
+    "spring.datasource.password",
+    "PGPASSWORD",
+    "user-password",
+];
+const GENERATED_NAMES: &[&str] = &[
     "API_KEY",
     "api_key",
     "apiKey",
@@ -65,68 +79,155 @@ const SYNTAXES: &[&str] = &[
 
 /// Secrets that need no name or have a syntax of their own, as pairs of a text and the part that
 /// must be removed.
-const OWN: &[(&str, &str)] = &[
+const OTHER_SECRETS: &[(&str, &str)] = &[
     ("postgres://admin:s3cretPass@db.example.com/x", "s3cretPass"),
-    ("DATABASE_URL=postgresql://app:Tr0ub4dor@10.0.0.5:5432/app?sslmode=require", "Tr0ub4dor"),
+    (
+        "DATABASE_URL=postgresql://app:Tr0ub4dor@10.0.0.5:5432/app?sslmode=require",
+        "Tr0ub4dor",
+    ),
     ("mysql://root:swordfish@localhost", "swordfish"),
     ("redis://:s3cretPass@cache:6379/0", "s3cretPass"),
-    ("mongodb+srv://app:p%40ss-w0rd@cluster0.example.net/?retryWrites=true", "p%40ss-w0rd"),
+    (
+        "mongodb+srv://app:p%40ss-w0rd@cluster0.example.net/?retryWrites=true",
+        "p%40ss-w0rd",
+    ),
     ("amqp://guest:hunter2secret@mq:5672/%2f", "hunter2secret"),
-    ("git clone https://ci:abcd1234efgh5678@git.example.com/x.git", "abcd1234efgh5678"),
-    ("https://0f8fad5bd9cb469fa16570867728950e@sentry.example.com/42", "0f8fad5bd9cb469fa16570867728950e"),
+    (
+        "git clone https://ci:abcd1234efgh5678@git.example.com/x.git",
+        "abcd1234efgh5678",
+    ),
+    (
+        "https://0f8fad5bd9cb469fa16570867728950e@sentry.example.com/42",
+        "0f8fad5bd9cb469fa16570867728950e",
+    ),
     ("ftp://me:hunter2secret@files.example.com/", "hunter2secret"),
     ("see `https://u:s3cretPass@host/` there", "s3cretPass"),
-    ("url=postgres%3A%2F%2Fadmin%3As3cretPass%40db.example.com%2Fx", "s3cretPass"),
-    ("smtp://mail%40x.org:hunter2secret@smtp.example.com:587", "hunter2secret"),
-    ("Server=db;Database=x;User Id=sa;Password=Tr0ub4dor;Encrypt=true", "Tr0ub4dor"),
+    (
+        "url=postgres%3A%2F%2Fadmin%3As3cretPass%40db.example.com%2Fx",
+        "s3cretPass",
+    ),
+    (
+        "smtp://mail%40x.org:hunter2secret@smtp.example.com:587",
+        "hunter2secret",
+    ),
+    (
+        "Server=db;Database=x;User Id=sa;Password=Tr0ub4dor;Encrypt=true",
+        "Tr0ub4dor",
+    ),
     ("Server=db;Uid=sa;Pwd=hunter2secret;", "hunter2secret"),
     (
         "DefaultEndpointsProtocol=https;AccountName=x;AccountKey=Zm9vYmFyYmF6cXV4MTIzNDU2Nzg5MA==;",
         "Zm9vYmFyYmF6cXV4MTIzNDU2Nzg5MA",
     ),
-    ("Endpoint=sb://x/;SharedAccessKeyName=n;SharedAccessKey=abcd1234efgh5678ijkl=", "abcd1234efgh5678ijkl"),
-    ("https://x.blob.core.windows.net/c?sv=2022&sig=abcd1234efgh5678ijkl%3D&se=2027", "abcd1234efgh5678ijkl"),
-    ("Authorization: Bearer abcd1234efgh5678ijkl", "abcd1234efgh5678ijkl"),
-    ("authorization: Basic dXNlcjpodW50ZXIyc2VjcmV0", "dXNlcjpodW50ZXIyc2VjcmV0"),
-    ("Proxy-Authorization: Basic dXNlcjpodW50ZXIyc2VjcmV0", "dXNlcjpodW50ZXIyc2VjcmV0"),
-    ("Authorization: token abcd1234efgh5678ijkl", "abcd1234efgh5678ijkl"),
-    ("Authorization: abcd1234efgh5678ijkl", "abcd1234efgh5678ijkl"),
-    ("{\"headers\":{\"Authorization\":\"Bearer abcd1234efgh5678ijkl\"}}", "abcd1234efgh5678ijkl"),
+    (
+        "Endpoint=sb://x/;SharedAccessKeyName=n;SharedAccessKey=abcd1234efgh5678ijkl=",
+        "abcd1234efgh5678ijkl",
+    ),
+    (
+        "https://x.blob.core.windows.net/c?sv=2022&sig=abcd1234efgh5678ijkl%3D&se=2027",
+        "abcd1234efgh5678ijkl",
+    ),
+    (
+        "Authorization: Bearer abcd1234efgh5678ijkl",
+        "abcd1234efgh5678ijkl",
+    ),
+    (
+        "authorization: Basic dXNlcjpodW50ZXIyc2VjcmV0",
+        "dXNlcjpodW50ZXIyc2VjcmV0",
+    ),
+    (
+        "Proxy-Authorization: Basic dXNlcjpodW50ZXIyc2VjcmV0",
+        "dXNlcjpodW50ZXIyc2VjcmV0",
+    ),
+    (
+        "Authorization: token abcd1234efgh5678ijkl",
+        "abcd1234efgh5678ijkl",
+    ),
+    (
+        "Authorization: abcd1234efgh5678ijkl",
+        "abcd1234efgh5678ijkl",
+    ),
+    (
+        "{\"headers\":{\"Authorization\":\"Bearer abcd1234efgh5678ijkl\"}}",
+        "abcd1234efgh5678ijkl",
+    ),
     ("X-Auth-Token: abcd1234efgh5678ijkl", "abcd1234efgh5678ijkl"),
-    ("Cookie: session=abcd1234efgh5678ijkl; theme=dark", "abcd1234efgh5678ijkl"),
-    ("Set-Cookie: sid=abcd1234efgh5678ijkl; HttpOnly", "abcd1234efgh5678ijkl"),
-    ("curl -u admin:hunter2secret https://example.com", "hunter2secret"),
-    ("curl --user admin:s3cretPass https://example.com", "s3cretPass"),
-    ("machine example.com login ann password hunter2secret", "hunter2secret"),
+    (
+        "Cookie: session=abcd1234efgh5678ijkl; theme=dark",
+        "abcd1234efgh5678ijkl",
+    ),
+    (
+        "Set-Cookie: sid=abcd1234efgh5678ijkl; HttpOnly",
+        "abcd1234efgh5678ijkl",
+    ),
+    (
+        "curl -u admin:hunter2secret https://example.com",
+        "hunter2secret",
+    ),
+    (
+        "curl --user admin:s3cretPass https://example.com",
+        "s3cretPass",
+    ),
+    (
+        "machine example.com login ann password hunter2secret",
+        "hunter2secret",
+    ),
     ("ENV API_KEY abcd1234efgh5678ijkl", "abcd1234efgh5678ijkl"),
     ("ARG NPM_TOKEN=abcd1234efgh5678ijkl", "abcd1234efgh5678ijkl"),
     ("setx API_KEY abcd1234efgh5678ijkl", "abcd1234efgh5678ijkl"),
-    ("//registry.example.com/:_authToken=abcd1234efgh5678ijkl", "abcd1234efgh5678ijkl"),
+    (
+        "//registry.example.com/:_authToken=abcd1234efgh5678ijkl",
+        "abcd1234efgh5678ijkl",
+    ),
     ("_auth=dXNlcjpodW50ZXIyc2VjcmV0", "dXNlcjpodW50ZXIyc2VjcmV0"),
-    ("%7B%22password%22%3A%22hunter2secret%22%7D", "hunter2secret"),
+    (
+        "%7B%22password%22%3A%22hunter2secret%22%7D",
+        "hunter2secret",
+    ),
     ("password%3Dhunter2secret%26x%3D1", "hunter2secret"),
-    ("passphrase = \"correct horse battery staple\"", "correct horse battery staple"),
+    (
+        "passphrase = \"correct horse battery staple\"",
+        "correct horse battery staple",
+    ),
     ("requirepass hunter2secret", "hunter2secret"),
     ("PASSWORD=swordfish", "swordfish"),
     ("password=123456", "123456"),
     ("password: hunter2", "hunter2"),
-    ("os.environ[\"API_KEY\"] = \"abcd1234efgh5678ijkl\"", "abcd1234efgh5678ijkl"),
+    (
+        "os.environ[\"API_KEY\"] = \"abcd1234efgh5678ijkl\"",
+        "abcd1234efgh5678ijkl",
+    ),
     ("config['password'] = 'hunter2secret'", "hunter2secret"),
-    ("requests.post(url, auth_token=\"abcd1234efgh5678ijkl\")", "abcd1234efgh5678ijkl"),
+    (
+        "requests.post(url, auth_token=\"abcd1234efgh5678ijkl\")",
+        "abcd1234efgh5678ijkl",
+    ),
     ("Client(password=b'hunter2secret')", "hunter2secret"),
-    ("https://hooks.slack.com/services/T00000000/B00000000/abcd1234EFGH5678ijkl9012", "abcd1234EFGH5678ijkl9012"),
-    ("the bot 123456789:AAF-abcd1234efgh5678ijkl9012mnop3456 talks", "AAF-abcd1234efgh5678ijkl9012mnop3456"),
+    (
+        "https://hooks.slack.com/services/T00000000/B00000000/abcd1234EFGH5678ijkl9012",
+        "abcd1234EFGH5678ijkl9012",
+    ),
+    (
+        "the bot 123456789:AAF-abcd1234efgh5678ijkl9012mnop3456 talks",
+        "AAF-abcd1234efgh5678ijkl9012mnop3456",
+    ),
     (
         "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0NTY3ODkwIn0.dozjgNryP4J3jVmNHl0w5N_XgL0n3I9P",
         "dozjgNryP4J3jVmNHl0w5N_XgL0n3I9P",
     ),
-    ("-----BEGIN RSA PRIVATE KEY-----\\nMIIEowIBAAKCAQEA1234\\n-----END RSA PRIVATE KEY-----", "MIIEowIBAAKCAQEA1234"),
-    ("-----BEGIN PGP PRIVATE KEY BLOCK-----", "-----BEGIN PGP PRIVATE KEY BLOCK"),
+    (
+        "-----BEGIN RSA PRIVATE KEY-----\\nMIIEowIBAAKCAQEA1234\\n-----END RSA PRIVATE KEY-----",
+        "MIIEowIBAAKCAQEA1234",
+    ),
+    (
+        "-----BEGIN PGP PRIVATE KEY BLOCK-----",
+        "-----BEGIN PGP PRIVATE KEY BLOCK",
+    ),
 ];
 
 /// The prefixes of makers, and the kind and number of characters after them: `h` is hexadecimal,
 /// `a` letters and digits, `U` capitals and digits.
-const MAKERS: &[(&str, char, usize)] = &[
+const ISSUER_PREFIXES: &[(&str, char, usize)] = &[
     ("sk-ant-api03-", 'a', 40),
     ("sk-proj-", 'a', 40),
     ("sk-or-v1-", 'h', 64),
@@ -186,13 +287,15 @@ const MAKERS: &[(&str, char, usize)] = &[
     ("nfp_", 'a', 36),
 ];
 
-fn tail(kind: char, length: usize) -> String {
+fn sample_characters(kind: char, length: usize) -> String {
     let alphabet: &[u8] = match kind {
         'h' => b"0123456789abcdef",
         'U' => b"ABCDEFGH2345IJKL67MN",
         _ => b"a1B2c3D4e5F6g7H8i9J0kLmNoPqRsTuVwXyZ",
     };
-    (0..length).map(|nth| char::from(alphabet[(nth * 7 + 3) % alphabet.len()])).collect()
+    (0..length)
+        .map(|nth| char::from(alphabet[(nth * 7 + 3) % alphabet.len()]))
+        .collect()
 }
 
 /// Returns every case as a line and the part of it that must be removed.
@@ -200,8 +303,12 @@ pub(crate) fn secrets() -> Vec<(String, String)> {
     let mut all = Vec::new();
     let named = CHOSEN_NAMES
         .iter()
-        .flat_map(|name| CHOSEN.iter().map(move |value| (*name, *value)))
-        .chain(MADE_NAMES.iter().flat_map(|name| MADE.iter().map(move |value| (*name, *value))));
+        .flat_map(|name| CHOSEN_VALUES.iter().map(move |value| (*name, *value)))
+        .chain(
+            GENERATED_NAMES
+                .iter()
+                .flat_map(|name| GENERATED_VALUES.iter().map(move |value| (*name, *value))),
+        );
     for (nth, (name, value)) in named.enumerate() {
         for (at, syntax) in SYNTAXES.iter().enumerate() {
             // A value that a syntax cannot hold is left out.
@@ -212,19 +319,35 @@ pub(crate) fn secrets() -> Vec<(String, String)> {
             }
             // In prose a bare word counts as a word, unless the name is written like a variable.
             let is_prose = at >= 21 && is_bare && !value.bytes().any(|byte| byte.is_ascii_digit());
-            if is_prose && !name.bytes().all(|byte| byte.is_ascii_uppercase() || byte == b'_') {
+            if is_prose
+                && !name
+                    .bytes()
+                    .all(|byte| byte.is_ascii_uppercase() || byte == b'_')
+            {
                 continue;
             }
             let _ = nth;
-            all.push((syntax.replace('N', name).replace('V', value), (*value).to_owned()));
+            all.push((
+                syntax.replace('N', name).replace('V', value),
+                (*value).to_owned(),
+            ));
         }
     }
-    all.extend(OWN.iter().map(|(line, secret)| ((*line).to_owned(), (*secret).to_owned())));
-    for (prefix, kind, length) in MAKERS {
-        let secret = tail(*kind, *length);
-        for (before, after) in
-            [("", ""), ("it is ", "."), ("{\"k\":\"", "\"}"), ("%22", "%22"), ("»", "«"), ("x=", ";")]
-        {
+    all.extend(
+        OTHER_SECRETS
+            .iter()
+            .map(|(line, secret)| ((*line).to_owned(), (*secret).to_owned())),
+    );
+    for (prefix, kind, length) in ISSUER_PREFIXES {
+        let secret = sample_characters(*kind, *length);
+        for (before, after) in [
+            ("", ""),
+            ("it is ", "."),
+            ("{\"k\":\"", "\"}"),
+            ("%22", "%22"),
+            ("»", "«"),
+            ("x=", ";"),
+        ] {
             all.push((format!("{before}{prefix}{secret}{after}"), secret.clone()));
         }
     }

@@ -2,33 +2,51 @@ use std::borrow::Cow;
 
 use proptest::prelude::*;
 
-use super::{Redactor, STANDARD, URL_SAFE, base64, redact_text};
+use super::{Redactor, STANDARD_ALPHABET, URL_SAFE_ALPHABET, base64, redact_text};
 
 #[path = "redact_corpus.rs"]
 mod corpus;
 
-fn redactor(value: &str) -> Redactor {
+fn redactor_for(value: &str) -> Redactor {
     Redactor::new(vec![("API_KEY".to_owned(), value.to_owned())])
 }
 
-fn text(value: &[char]) -> String {
+fn to_text(value: &[char]) -> String {
     value.iter().collect()
 }
 
-fn percent(value: &str, everything: bool) -> String {
+fn percent_encode(value: &str, everything: bool) -> String {
     let keep = |byte: u8| !everything && (byte.is_ascii_alphanumeric() || b"-._~".contains(&byte));
-    value.bytes().map(|it| if keep(it) { char::from(it).to_string() } else { format!("%{it:02X}") }).collect()
-}
-
-fn lower_percent(value: &str) -> String {
     value
         .bytes()
-        .map(|it| if it.is_ascii_alphanumeric() { char::from(it).to_string() } else { format!("%{it:02x}") })
+        .map(|it| {
+            if keep(it) {
+                char::from(it).to_string()
+            } else {
+                format!("%{it:02X}")
+            }
+        })
+        .collect()
+}
+
+fn percent_encode_lower(value: &str) -> String {
+    value
+        .bytes()
+        .map(|it| {
+            if it.is_ascii_alphanumeric() {
+                char::from(it).to_string()
+            } else {
+                format!("%{it:02x}")
+            }
+        })
         .collect()
 }
 
 fn utf16_escapes(value: &str) -> String {
-    value.encode_utf16().map(|it| format!("\\u{it:04x}")).collect()
+    value
+        .encode_utf16()
+        .map(|it| format!("\\u{it:04x}"))
+        .collect()
 }
 
 /// Returns every spelling in which a secret must be recognised.
@@ -41,38 +59,63 @@ fn spellings(value: &str) -> Vec<String> {
         nested[3..nested.len() - 3].to_owned(),
         utf16_escapes(value),
         value.replace('/', "\\/"),
-        percent(value, false),
-        percent(value, true),
-        lower_percent(value),
-        percent(value, false).replace("%20", "+"),
-        text(&base64(value.as_bytes(), STANDARD)),
-        text(&base64(value.as_bytes(), URL_SAFE)),
-        text(&base64(format!("u:{value}").as_bytes(), STANDARD)),
-        text(&base64(format!("me:{value}:x").as_bytes(), STANDARD)),
+        percent_encode(value, false),
+        percent_encode(value, true),
+        percent_encode_lower(value),
+        percent_encode(value, false).replace("%20", "+"),
+        to_text(&base64(value.as_bytes(), STANDARD_ALPHABET)),
+        to_text(&base64(value.as_bytes(), URL_SAFE_ALPHABET)),
+        to_text(&base64(format!("u:{value}").as_bytes(), STANDARD_ALPHABET)),
+        to_text(&base64(
+            format!("me:{value}:x").as_bytes(),
+            STANDARD_ALPHABET,
+        )),
     ]
 }
 
 #[test]
 fn s4_a_known_value_is_replaced_by_its_name() {
-    let it = redactor("correct horse/battery+staple\"1");
-    assert_eq!(it.clean("key=correct horse/battery+staple\"1;"), "key=[redacted API_KEY];");
-    assert_eq!(it.clean(r#"{"k":"correct horse\/battery+staple\"1"}"#), r#"{"k":"[redacted API_KEY]"}"#);
-    assert_eq!(it.clean("?k=correct+horse%2fbattery%2Bstaple%221&x"), "?k=[redacted API_KEY]&x");
+    let it = redactor_for("correct horse/battery+staple\"1");
+    assert_eq!(
+        it.redact_line("key=correct horse/battery+staple\"1;"),
+        "key=[redacted API_KEY];"
+    );
+    assert_eq!(
+        it.redact_line(r#"{"k":"correct horse\/battery+staple\"1"}"#),
+        r#"{"k":"[redacted API_KEY]"}"#
+    );
+    assert_eq!(
+        it.redact_line("?k=correct+horse%2fbattery%2Bstaple%221&x"),
+        "?k=[redacted API_KEY]&x"
+    );
 }
 
 #[test]
 fn s4_a_value_of_several_lines_is_redacted_line_by_line() {
-    let it = redactor("first line of it\nsecond line of it\n");
-    assert_eq!(it.clean("> second line of it"), "> [redacted API_KEY]");
-    assert_eq!(it.clean(r#""first line of it\nsecond line of it""#), r#""[redacted API_KEY]""#);
+    let it = redactor_for("first line of it\nsecond line of it\n");
+    assert_eq!(
+        it.redact_line("> second line of it"),
+        "> [redacted API_KEY]"
+    );
+    assert_eq!(
+        it.redact_line(r#""first line of it\nsecond line of it""#),
+        r#""[redacted API_KEY]""#
+    );
 }
 
 #[test]
 fn short_value_is_not_redacted_and_gets_a_warning() {
-    let it = redactor("seven77");
-    assert!(matches!(it.clean("seven77"), Cow::Borrowed("seven77")));
-    assert!(it.warnings()[0].contains("API_KEY") && !it.warnings()[0].contains("seven77"), "{:?}", it.warnings());
-    assert!(!format!("{:?}", redactor("long enough to count")).contains("enough"));
+    let it = redactor_for("seven77");
+    assert!(matches!(
+        it.redact_line("seven77"),
+        Cow::Borrowed("seven77")
+    ));
+    assert!(
+        it.warnings()[0].contains("API_KEY") && !it.warnings()[0].contains("seven77"),
+        "{:?}",
+        it.warnings()
+    );
+    assert!(!format!("{:?}", redactor_for("long enough to count")).contains("enough"));
 }
 
 #[test]
@@ -94,23 +137,43 @@ fn s4_text_that_looks_like_a_key_is_redacted() {
         format!("npm_{}", &long[..36]),
         format!("lin_api_{long}"),
         jwt.to_owned(),
-        format!("-----BEGIN RSA PRIVATE KEY-----\\nProc-Type: 4,ENCRYPTED\\n{long}\\n-----END RSA PRIVATE KEY-----"),
+        format!(
+            "-----BEGIN RSA PRIVATE KEY-----\\nProc-Type: 4,ENCRYPTED\\n{long}\\n-----END RSA \
+            PRIVATE KEY-----"
+        ),
     ];
     let it = Redactor::default();
     for key in &keys {
-        for (before, after) in
-            [("", ""), ("x=", " y"), (r#"{"a":""#, r#"\n"}"#), (r#"{"a":"\n"#, r#""}"#), ("%22", "%22")]
-        {
-            assert_eq!(it.clean(&format!("{before}{key}{after}")), format!("{before}[redacted]{after}"), "{key}");
+        for (before, after) in [
+            ("", ""),
+            ("x=", " y"),
+            (r#"{"a":""#, r#"\n"}"#),
+            (r#"{"a":"\n"#, r#""}"#),
+            ("%22", "%22"),
+        ] {
+            assert_eq!(
+                it.redact_line(&format!("{before}{key}{after}")),
+                format!("{before}[redacted]{after}"),
+                "{key}"
+            );
         }
     }
     for (line, clean) in [
-        ("Authorization: Bearer abcdef-ghijkl", "Authorization: Bearer [redacted]"),
-        (r#"{"authorization":"Basic dXNlcjpwYXNz"}"#, r#"{"authorization":"Basic [redacted]"}"#),
-        (r#"-H \"Authorization: Bearer tok_123\""#, r#"-H \"Authorization: Bearer [redacted]\""#),
+        (
+            "Authorization: Bearer abcdef-ghijkl",
+            "Authorization: Bearer [redacted]",
+        ),
+        (
+            r#"{"authorization":"Basic dXNlcjpwYXNz"}"#,
+            r#"{"authorization":"Basic [redacted]"}"#,
+        ),
+        (
+            r#"-H \"Authorization: Bearer tok_123\""#,
+            r#"-H \"Authorization: Bearer [redacted]\""#,
+        ),
         ("bearer 0123456789abcdef", "bearer [redacted]"),
     ] {
-        assert_eq!(it.clean(line), clean);
+        assert_eq!(it.redact_line(line), clean);
     }
 }
 
@@ -127,20 +190,30 @@ fn text_that_does_not_look_like_a_key_is_not_changed() {
         "-----BEGIN PUBLIC KEY-----",
         "a hash 3b18e512dba79e4c8300dd08aeb37f8e728b8dad and eyJust.some.words",
     ] {
-        assert!(matches!(it.clean(line), Cow::Borrowed(same) if same == line), "{line}: {}", it.clean(line));
+        assert!(
+            matches!(it.redact_line(line), Cow::Borrowed(same) if same == line),
+            "{line}: {}",
+            it.redact_line(line)
+        );
     }
 }
 
 #[test]
 fn s4_a_private_key_is_redacted_with_the_lines_of_its_body() {
     let it = Redactor::default();
-    let lines =
-        ["-----BEGIN OPENSSH PRIVATE KEY-----", "b3BlbnNzaC1rZXktdjEAAAAABG5vbmUAAAAEbm9uZQ", "    7\tAAAAB3Nz=="];
+    let lines = [
+        "-----BEGIN OPENSSH PRIVATE KEY-----",
+        "b3BlbnNzaC1rZXktdjEAAAAABG5vbmUAAAAEbm9uZQ",
+        "    7\tAAAAB3Nz==",
+    ];
     for line in lines {
-        assert_eq!(it.clean(line), "[redacted]", "{line}");
+        assert_eq!(it.redact_line(line), "[redacted]", "{line}");
     }
-    assert_eq!(it.clean("-----END OPENSSH PRIVATE KEY-----"), "-----END OPENSSH PRIVATE KEY-----");
-    assert_eq!(it.clean("word"), "word");
+    assert_eq!(
+        it.redact_line("-----END OPENSSH PRIVATE KEY-----"),
+        "-----END OPENSSH PRIVATE KEY-----"
+    );
+    assert_eq!(it.redact_line("word"), "word");
 }
 
 #[test]
@@ -154,9 +227,12 @@ fn redacted_json_line_is_still_json() {
         ("abcdefgu", r#"{"a":"abcdefg\u00e9"}"#),
         ("tail-is-a-\\", r#"{"a":"tail-is-a-\\"}"#),
     ] {
-        let it = redactor(secret);
-        let clean = it.clean(line);
-        assert!(serde_json::from_str::<serde_json::Value>(&clean).is_ok(), "{secret}: {clean}");
+        let it = redactor_for(secret);
+        let clean = it.redact_line(line);
+        assert!(
+            serde_json::from_str::<serde_json::Value>(&clean).is_ok(),
+            "{secret}: {clean}"
+        );
         assert_ne!(clean, line);
     }
 }
@@ -169,11 +245,19 @@ fn s4_every_secret_of_the_corpus_is_redacted() {
     let missed: Vec<String> = all
         .iter()
         .filter_map(|(line, secret)| {
-            let cleaned = Redactor::default().clean(line).into_owned();
-            cleaned.contains(secret.as_str()).then(|| format!("{line} -> {cleaned}"))
+            let cleaned = Redactor::default().redact_line(line).into_owned();
+            cleaned
+                .contains(secret.as_str())
+                .then(|| format!("{line} -> {cleaned}"))
         })
         .collect();
-    assert!(missed.is_empty(), "{} of {}: {:#?}", missed.len(), all.len(), &missed[..missed.len().min(20)]);
+    assert!(
+        missed.is_empty(),
+        "{} of {}: {:#?}",
+        missed.len(),
+        all.len(),
+        &missed[..missed.len().min(20)]
+    );
 }
 
 /// Only the value is replaced. The text around the value stays, and JSON stays valid.
@@ -181,14 +265,29 @@ fn s4_every_secret_of_the_corpus_is_redacted() {
 fn s4_only_the_value_of_a_named_secret_is_redacted() {
     for (line, cleaned) in [
         ("password=hunter2secret", "password=[redacted]"),
-        ("aws_secret_access_key = wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY", "aws_secret_access_key = [redacted]"),
-        ("postgres://admin:s3cretPass@db.example.com/x", "postgres://admin:[redacted]@db.example.com/x"),
-        (r#"{"password":"hunter2secret","n":1}"#, r#"{"password":"[redacted]","n":1}"#),
+        (
+            "aws_secret_access_key = wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY",
+            "aws_secret_access_key = [redacted]",
+        ),
+        (
+            "postgres://admin:s3cretPass@db.example.com/x",
+            "postgres://admin:[redacted]@db.example.com/x",
+        ),
+        (
+            r#"{"password":"hunter2secret","n":1}"#,
+            r#"{"password":"[redacted]","n":1}"#,
+        ),
         ("a?token=abcd1234efgh5678&b=c", "a?token=[redacted]&b=c"),
-        ("Pwd=hunter2secret;Encrypt=true", "Pwd=[redacted];Encrypt=true"),
-        ("one https://u:s3cretPass@h/ and password: hunter2", "one https://u:[redacted]@h/ and password: [redacted]"),
+        (
+            "Pwd=hunter2secret;Encrypt=true",
+            "Pwd=[redacted];Encrypt=true",
+        ),
+        (
+            "one https://u:s3cretPass@h/ and password: hunter2",
+            "one https://u:[redacted]@h/ and password: [redacted]",
+        ),
     ] {
-        assert_eq!(Redactor::default().clean(line), cleaned);
+        assert_eq!(Redactor::default().redact_line(line), cleaned);
     }
 }
 
@@ -203,10 +302,17 @@ fn s4_a_value_on_a_line_after_its_name_is_redacted() {
         "{\n  \"name\": \"API_KEY\",\n  \"value\": \"abcd1234efgh5678\"\n}\nnext: 1",
     ] {
         let cleaned = super::redact_text(text);
-        assert!(!cleaned.contains("hunter2") && !cleaned.contains("abcd1234"), "{cleaned}");
+        assert!(
+            !cleaned.contains("hunter2") && !cleaned.contains("abcd1234"),
+            "{cleaned}"
+        );
         assert!(cleaned.ends_with("\nnext: 1"), "{cleaned}");
     }
-    for text in ["notes: |\n  a password is a word", "- name: PATH\n  value: /usr/bin", "a > b\nc"] {
+    for text in [
+        "notes: |\n  a password is a word",
+        "- name: PATH\n  value: /usr/bin",
+        "a > b\nc",
+    ] {
         assert_eq!(super::redact_text(text), text);
     }
 }
@@ -215,7 +321,7 @@ fn s4_a_value_on_a_line_after_its_name_is_redacted() {
 fn harmless_text_that_resembles_a_named_secret_is_not_changed() {
     let wrong: Vec<String> = corpus::HARMLESS
         .iter()
-        .filter_map(|line| match Redactor::default().clean(line) {
+        .filter_map(|line| match Redactor::default().redact_line(line) {
             Cow::Borrowed(_) => None,
             Cow::Owned(cleaned) => Some(format!("{line} -> {cleaned}")),
         })
@@ -232,23 +338,35 @@ fn false_positives_in_this_repository_are_few() {
     let mut left = vec![root.join("crates"), root.join("docs")];
     while let Some(path) = left.pop() {
         if path.is_dir() {
-            left.extend(std::fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().path()));
+            left.extend(
+                std::fs::read_dir(&path)
+                    .unwrap()
+                    .map(|entry| entry.unwrap().path()),
+            );
             continue;
         }
         let name = path.file_name().unwrap().to_string_lossy().into_owned();
         let is_text = name.ends_with(".rs") || name.ends_with(".md") || name.ends_with(".toml");
-        if !is_text || name.starts_with("redact") || name == "named_secrets.rs" || path.ends_with("target") {
+        if !is_text
+            || name.starts_with("redact")
+            || name == "named_secrets.rs"
+            || path.ends_with("target")
+        {
             continue;
         }
         for line in std::fs::read_to_string(&path).unwrap().lines() {
             lines += 1;
-            if let Cow::Owned(cleaned) = Redactor::default().clean(line) {
+            if let Cow::Owned(cleaned) = Redactor::default().redact_line(line) {
                 changed.push(format!("{}: {cleaned}", path.display()));
             }
         }
     }
     assert!(lines > 10_000, "{lines}");
-    assert!(changed.len() * 4_000 <= lines, "{} of {lines}: {changed:#?}", changed.len());
+    assert!(
+        changed.len() * 4_000 <= lines,
+        "{} of {lines}: {changed:#?}",
+        changed.len()
+    );
 }
 
 /// A line is assembled before it is redacted, so the places where the output was cut do not matter.
@@ -256,28 +374,39 @@ fn false_positives_in_this_repository_are_few() {
 fn s4_a_secret_in_a_line_that_arrives_in_pieces_is_redacted() {
     let text = "log: password=hunter2secret and postgres://u:s3cretPass@h/x\nnext\n";
     for cut in 0..text.len() {
-        let mut lines = crate::shim::flow::Lines::default();
+        let mut lines = crate::shim::output_limits::LineSplitter::default();
         let (redactor, mut written) = (Redactor::default(), String::new());
         for piece in [&text[..cut], &text[cut..]] {
-            let kept: Result<(), ()> = lines.take(piece.as_bytes(), 1_000, |line, _| {
-                written += &redactor.clean(&String::from_utf8_lossy(line));
+            let kept: Result<(), ()> = lines.push_piece(piece.as_bytes(), 1_000, |line, _| {
+                written += &redactor.redact_line(&String::from_utf8_lossy(line));
                 written.push('\n');
                 Ok(())
             });
             kept.unwrap();
         }
-        assert_eq!(written, "log: password=[redacted] and postgres://u:[redacted]@h/x\nnext\n", "cut at {cut}");
+        assert_eq!(
+            written, "log: password=[redacted] and postgres://u:[redacted]@h/x\nnext\n",
+            "cut at {cut}"
+        );
     }
 }
 
 /// No position is read again and again, so twice the text takes about twice the steps.
 #[test]
 fn redacting_a_long_line_takes_linear_time() {
-    for piece in ["password=", "secret:\"", "://a:", "curl -u a:", "token = ", "eyJ.", "-----BEGIN "] {
+    for piece in [
+        "password=",
+        "secret:\"",
+        "://a:",
+        "curl -u a:",
+        "token = ",
+        "eyJ.",
+        "-----BEGIN ",
+    ] {
         let line = piece.repeat(200_000 / piece.len());
         // A quadratic search would read 40,000,000,000 bytes here and would exceed the test's time
         // limit.
-        let _cleaned = Redactor::default().clean(&line);
+        let _cleaned = Redactor::default().redact_line(&line);
     }
 }
 
@@ -290,9 +419,9 @@ proptest! {
     ) {
         prop_assume!(secret.trim_end_matches(['\r', '\n']).chars().count() >= 8 && !"[redacted API_KEY]".contains(&secret));
         let secret = secret.trim_end_matches(['\r', '\n']);
-        let it = redactor(secret);
+        let it = redactor_for(secret);
         for spelling in spellings(secret) {
-            let clean = it.clean(&format!("{before}{spelling}{after}")).into_owned();
+            let clean = it.redact_line(&format!("{before}{spelling}{after}")).into_owned();
             // The surrounding text may complete another copy of the secret, which must be removed
             // too.
             prop_assert!(!clean.contains(secret), "{spelling:?} left {clean:?}");
@@ -311,7 +440,7 @@ proptest! {
         let secret = secret.trim_end_matches(['\r', '\n']);
         prop_assume!(secret.chars().count() >= 8);
         let value = serde_json::json!({ "n": number, "text": format!("{before}{secret}{after}"), "more": [before, after] });
-        let clean = redactor(secret).clean(&value.to_string()).into_owned();
+        let clean = redactor_for(secret).redact_line(&value.to_string()).into_owned();
         let read: serde_json::Value = serde_json::from_str(&clean).map_err(|error| TestCaseError::fail(format!("{error}: {clean}")))?;
         let text = read["text"].as_str().unwrap_or_default();
         prop_assert!(!text.contains(secret), "{clean}");
@@ -319,8 +448,8 @@ proptest! {
 
     #[test]
     fn line_without_secrets_is_not_changed(line in r#"[a-z0-9 .,:;{}"\\/=%é]{0,200}"#) {
-        let it = redactor("A-SECRET-IN-CAPITALS");
-        prop_assert!(matches!(it.clean(&line), Cow::Borrowed(same) if same.len() == line.len()), "{}", it.clean(&line));
+        let it = redactor_for("A-SECRET-IN-CAPITALS");
+        prop_assert!(matches!(it.redact_line(&line), Cow::Borrowed(same) if same.len() == line.len()), "{}", it.redact_line(&line));
     }
 }
 
@@ -337,12 +466,23 @@ fn s4_a_long_secret_is_redacted_to_its_end() {
         format!("Cookie: session={long} end"),
     ] {
         let clean = redact_text(&line);
-        assert!(!clean.contains("q7Zk2Lx9"), "{} bytes of {:.40} are left", clean.len(), line);
-        assert!(clean.ends_with(" end") || clean.starts_with("Cookie"), "{clean:.200}");
+        assert!(
+            !clean.contains("q7Zk2Lx9"),
+            "{} bytes of {:.40} are left",
+            clean.len(),
+            line
+        );
+        assert!(
+            clean.ends_with(" end") || clean.starts_with("Cookie"),
+            "{clean:.200}"
+        );
     }
     // Some of these lengths put the limit inside a character.
     for filler in 4_080..4_100 {
-        let clean = redact_text(&format!("password={}éüß{long}", "k9".repeat(filler / 2) + &"x".repeat(filler % 2)));
+        let clean = redact_text(&format!(
+            "password={}éüß{long}",
+            "k9".repeat(filler / 2) + &"x".repeat(filler % 2)
+        ));
         assert!(!clean.contains("q7Zk2Lx9"), "{filler}");
     }
 }
@@ -365,12 +505,23 @@ fn s4_a_long_password_in_a_url_is_redacted_whole() {
             format!("- name: DB_PASSWORD\n  value: \"{long}\" end"),
         ] {
             let clean = redact_text(&line);
-            assert!(!clean.contains("q7Zk2Lx9"), "{} bytes of {:.40} are left", clean.len(), line);
-            assert!(clean.ends_with(" end") && clean.contains("[redacted]"), "{clean:.200}");
+            assert!(
+                !clean.contains("q7Zk2Lx9"),
+                "{} bytes of {:.40} are left",
+                clean.len(),
+                line
+            );
+            assert!(
+                clean.ends_with(" end") && clean.contains("[redacted]"),
+                "{clean:.200}"
+            );
         }
     }
     // A port and a host stay unchanged, also before a long text.
-    for line in [format!("http://localhost:8080/{}", "x/".repeat(4_000)), format!("http://host:{}", "8".repeat(5))] {
+    for line in [
+        format!("http://localhost:8080/{}", "x/".repeat(4_000)),
+        format!("http://host:{}", "8".repeat(5)),
+    ] {
         assert_eq!(redact_text(&line), line);
     }
 }
@@ -382,11 +533,11 @@ fn s4_a_long_password_in_a_url_that_arrives_in_pieces_is_redacted() {
     let long = "q7Zk2Lx9".repeat(1_000);
     let text = format!("log postgres://u:{long}@h/x end\n");
     let read = |pieces: &[&[u8]], most: usize| {
-        let mut lines = crate::shim::flow::Lines::default();
+        let mut lines = crate::shim::output_limits::LineSplitter::default();
         let (redactor, mut written) = (Redactor::default(), String::new());
         for piece in pieces {
-            let kept: Result<(), ()> = lines.take(piece, most, |line, _| {
-                written += &redactor.clean(&String::from_utf8_lossy(line));
+            let kept: Result<(), ()> = lines.push_piece(piece, most, |line, _| {
+                written += &redactor.redact_line(&String::from_utf8_lossy(line));
                 written.push('\n');
                 Ok(())
             });
@@ -396,11 +547,22 @@ fn s4_a_long_password_in_a_url_that_arrives_in_pieces_is_redacted() {
     };
     for size in [1, 7, 512, 4_095, 4_096, 4_097] {
         let pieces: Vec<&[u8]> = text.as_bytes().chunks(size).collect();
-        assert_eq!(read(&pieces, 1 << 20), "log postgres://u:[redacted]@h/x end\n", "pieces of {size} bytes");
+        assert_eq!(
+            read(&pieces, 1 << 20),
+            "log postgres://u:[redacted]@h/x end\n",
+            "pieces of {size} bytes"
+        );
     }
     for most in [4_096, 4_120, 5_000, 8_000] {
         let written = read(&[text.as_bytes()], most);
-        assert!(written.starts_with("log postgres://u:[redacted]"), "{most}: {written:.60}");
-        assert!(!written.contains("q7Zk2Lx9"), "{most}: {} bytes are left", written.len());
+        assert!(
+            written.starts_with("log postgres://u:[redacted]"),
+            "{most}: {written:.60}"
+        );
+        assert!(
+            !written.contains("q7Zk2Lx9"),
+            "{most}: {} bytes are left",
+            written.len()
+        );
     }
 }

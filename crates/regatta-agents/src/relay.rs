@@ -21,13 +21,13 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 
 /// The time that a connection waits for a daemon that is not running.
-const DAEMON_PATIENCE: Duration = Duration::from_secs(20);
+const DAEMON_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// The interval at which the daemon's socket is tried again.
 const RETRY_INTERVAL: Duration = Duration::from_millis(100);
 
 /// The pause after the machine has refused a connection for lack of resources.
-const NO_ROOM_PAUSE: Duration = Duration::from_millis(100);
+const NO_RESOURCES_DELAY: Duration = Duration::from_millis(100);
 
 /// The maximum number of connections. Further connections are closed at once.
 const MAX_CONNECTIONS: usize = 64;
@@ -62,14 +62,18 @@ pub(crate) fn serve(relay: RelayRecord) -> io::Result<()> {
 }
 
 fn spawn(run: impl FnOnce() + Send + 'static) -> io::Result<()> {
-    std::thread::Builder::new().name("relay".to_owned()).stack_size(STACK_BYTES).spawn(run).map(drop)
+    std::thread::Builder::new()
+        .name("relay".to_owned())
+        .stack_size(STACK_BYTES)
+        .spawn(run)
+        .map(drop)
 }
 
 fn accept_all(listener: &TcpListener, socket: &Path) {
     let open = Arc::new(AtomicUsize::new(0));
     loop {
         let Ok((client, _)) = listener.accept() else {
-            std::thread::sleep(NO_ROOM_PAUSE);
+            std::thread::sleep(NO_RESOURCES_DELAY);
             continue;
         };
         if open.fetch_add(1, Ordering::SeqCst) >= MAX_CONNECTIONS {
@@ -79,7 +83,7 @@ fn accept_all(listener: &TcpListener, socket: &Path) {
         let (socket, counted) = (socket.to_owned(), Arc::clone(&open));
         let begun = spawn(move || {
             // If a connection breaks, the program has to open a new one.
-            let _ended = pass_on(&client, &socket);
+            let _ended = copy_both_ways(&client, &socket);
             counted.fetch_sub(1, Ordering::SeqCst);
         });
         if begun.is_err() {
@@ -89,7 +93,7 @@ fn accept_all(listener: &TcpListener, socket: &Path) {
 }
 
 /// Passes bytes in both directions until both sides have ended.
-fn pass_on(client: &TcpStream, socket: &Path) -> io::Result<()> {
+fn copy_both_ways(client: &TcpStream, socket: &Path) -> io::Result<()> {
     client.set_nodelay(true)?;
     let daemon = connect(socket)?;
     let (mut from_client, mut to_daemon) = (client.try_clone()?, daemon.try_clone()?);
@@ -106,7 +110,7 @@ fn pass_on(client: &TcpStream, socket: &Path) -> io::Result<()> {
 
 /// Connects to the daemon, or to the next daemon if the old one is being replaced.
 fn connect(socket: &Path) -> io::Result<UnixStream> {
-    let deadline = Instant::now() + DAEMON_PATIENCE;
+    let deadline = Instant::now() + DAEMON_TIMEOUT;
     loop {
         match connect_once(socket) {
             Err(error) if Instant::now() >= deadline => return Err(error),

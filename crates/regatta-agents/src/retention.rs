@@ -8,13 +8,13 @@ use std::time::{Duration, SystemTime};
 use regatta_core::ids::AttemptId;
 use regatta_engine::ports::agents::AgentError;
 
-use crate::rundir::{RunDir, try_lock};
-use crate::supervise::AgentsAdapter;
-use crate::{copies, journal, words};
+use crate::adapter::AgentsAdapter;
+use crate::run_dir::{RunDir, try_lock};
+use crate::{errors, journal, journal_copy};
 
 /// The attempts whose journals were compressed or removed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Pruned {
+pub struct PrunedJournals {
     pub compressed: Vec<AttemptId>,
     pub removed: Vec<AttemptId>,
 }
@@ -31,23 +31,25 @@ impl AgentsAdapter {
         older_than: Duration,
         compress_after: Duration,
         today: SystemTime,
-    ) -> Result<Pruned, AgentError> {
-        let mut pruned = Pruned::default();
+    ) -> Result<PrunedJournals, AgentError> {
+        let mut pruned = PrunedJournals::default();
         let root = self.attempts_path();
         let entries = match fs::read_dir(&root) {
             Ok(entries) => entries,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(pruned),
-            Err(error) => return Err(words::file("read", &root, error)),
+            Err(error) => return Err(errors::file_error("read", &root, error)),
         };
         for entry in entries {
-            let entry = entry.map_err(|error| words::file("read", &root, error))?;
-            let Some(attempt) = entry.file_name().to_str().and_then(|it| it.parse().ok()) else { continue };
+            let entry = entry.map_err(|error| errors::file_error("read", &root, error))?;
+            let Some(attempt) = entry.file_name().to_str().and_then(|it| it.parse().ok()) else {
+                continue;
+            };
             let dir = RunDir(entry.path());
-            let done = prune_one(&dir, (older_than, compress_after), today);
-            match done.map_err(|error| words::file("clear up", &dir.0, error))? {
-                Done::Nothing => {}
-                Done::Compressed => pruned.compressed.push(attempt),
-                Done::Removed => pruned.removed.push(attempt),
+            let done = prune_attempt(&dir, (older_than, compress_after), today);
+            match done.map_err(|error| errors::file_error("clear up", &dir.0, error))? {
+                PruneAction::Nothing => {}
+                PruneAction::Compressed => pruned.compressed.push(attempt),
+                PruneAction::Removed => pruned.removed.push(attempt),
             }
         }
         // Readers of these journals start again.
@@ -63,18 +65,26 @@ impl AgentsAdapter {
     /// A record is not read again once its effect is completed. The caller is a daemon that has
     /// been up for a while and has therefore completed such effects. A command that has not ended
     /// is not changed.
-    pub fn prune_commands(&self, older_than: Duration, today: SystemTime) -> Result<usize, AgentError> {
+    pub fn prune_commands(
+        &self,
+        older_than: Duration,
+        today: SystemTime,
+    ) -> Result<usize, AgentError> {
         let root = self.commands_path();
         let entries = match fs::read_dir(&root) {
             Ok(entries) => entries,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(0),
-            Err(error) => return Err(words::file("read", &root, error)),
+            Err(error) => return Err(errors::file_error("read", &root, error)),
         };
         let mut removed = 0;
         for entry in entries {
-            let dir = RunDir(entry.map_err(|error| words::file("read", &root, error))?.path());
-            let done =
-                prune_command(&dir, older_than, today).map_err(|error| words::file("clear up", &dir.0, error))?;
+            let dir = RunDir(
+                entry
+                    .map_err(|error| errors::file_error("read", &root, error))?
+                    .path(),
+            );
+            let done = prune_command(&dir, older_than, today)
+                .map_err(|error| errors::file_error("clear up", &dir.0, error))?;
             removed += usize::from(done);
         }
         Ok(removed)
@@ -90,33 +100,43 @@ fn prune_command(dir: &RunDir, older_than: Duration, today: SystemTime) -> io::R
     if today.duration_since(ended).unwrap_or_default() < older_than {
         return Ok(false);
     }
-    let Some(_lock) = try_lock(&dir.shim_lock())? else { return Ok(false) };
+    let Some(_lock) = try_lock(&dir.shim_lock())? else {
+        return Ok(false);
+    };
     fs::remove_dir_all(&dir.0)?;
     Ok(true)
 }
 
-enum Done {
+enum PruneAction {
     Nothing,
     Compressed,
     Removed,
 }
 
-fn prune_one(dir: &RunDir, (older_than, compress_after): (Duration, Duration), today: SystemTime) -> io::Result<Done> {
+fn prune_attempt(
+    dir: &RunDir,
+    (older_than, compress_after): (Duration, Duration),
+    today: SystemTime,
+) -> io::Result<PruneAction> {
     let ended = match fs::metadata(dir.exit_file()) {
         Ok(it) => it.modified()?,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => match copies::last_added(dir) {
-            Some(then) => then,
-            None => return Ok(Done::Nothing),
-        },
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            match journal_copy::last_record_time(dir) {
+                Some(then) => then,
+                None => return Ok(PruneAction::Nothing),
+            }
+        }
         Err(error) => return Err(error),
     };
     // A date in the future counts as an age of zero.
     let age = today.duration_since(ended).unwrap_or_default();
     if age < older_than.min(compress_after) {
-        return Ok(Done::Nothing);
+        return Ok(PruneAction::Nothing);
     }
     // A shim holds its lock for a moment after it has written its last record.
-    let Some(_lock) = try_lock(&dir.shim_lock())? else { return Ok(Done::Nothing) };
+    let Some(_lock) = try_lock(&dir.shim_lock())? else {
+        return Ok(PruneAction::Nothing);
+    };
     if age >= older_than {
         let had_some = journal::remove(&dir.0)?;
         for name in ["home", "tmp"] {
@@ -125,7 +145,15 @@ fn prune_one(dir: &RunDir, (older_than, compress_after): (Duration, Duration), t
                 _ => {}
             }
         }
-        return Ok(if had_some { Done::Removed } else { Done::Nothing });
+        return Ok(if had_some {
+            PruneAction::Removed
+        } else {
+            PruneAction::Nothing
+        });
     }
-    Ok(if journal::compress(&dir.0)? { Done::Compressed } else { Done::Nothing })
+    Ok(if journal::compress(&dir.0)? {
+        PruneAction::Compressed
+    } else {
+        PruneAction::Nothing
+    })
 }

@@ -3,7 +3,7 @@
 use std::path::{Component, Path, PathBuf};
 use std::time::Duration;
 
-use regatta_core::session::{Class, ToolKind};
+use regatta_core::agent_protocol::{FailureClass, ToolKind};
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
@@ -11,7 +11,7 @@ use serde::{Deserialize, Deserializer};
 /// A step of a script, written as `{say = "hello"}` in a plan and as `{"say": "hello"}` in JSON.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
-pub enum Step {
+pub enum ScriptStep {
     /// Prints a message.
     Say(String),
     /// Reports a thought, if the protocol knows thoughts.
@@ -61,7 +61,7 @@ pub enum Step {
         to: String,
     },
     /// Removes a file, a link or a directory.
-    Remove(Removal),
+    Remove(RemoveStep),
     /// Runs a shell command, which must succeed.
     Run(String),
     /// Asks a person.
@@ -75,9 +75,9 @@ pub enum Step {
         default: Option<String>,
     },
     /// Asks a person for permission.
-    Permission(Permission),
+    Permission(PermissionStep),
     /// Waits.
-    Sleep(Pause),
+    Sleep(SleepDuration),
     /// Reports the usage of a model.
     Usage {
         /// Tokens read.
@@ -109,16 +109,16 @@ pub enum Step {
     /// Fails because the provider's limit is exhausted.
     RateLimit {
         /// The time until the limit is reset.
-        reset_in: Option<Pause>,
+        reset_in: Option<SleepDuration>,
     },
     /// Fails.
-    Fail(Failure),
+    Fail(FailStep),
     /// Crashes at once if true, without a result.
     Crash(bool),
 }
 
 /// The names of all steps as in a script.
-pub const STEPS: [&str; 20] = [
+pub const STEP_NAMES: [&str; 20] = [
     "say",
     "write",
     "append",
@@ -142,20 +142,35 @@ pub const STEPS: [&str; 20] = [
 ];
 
 /// An example of every step, as written in a plan.
-pub const EXAMPLES: [(&str, &str); STEPS.len()] = [
+pub const STEP_EXAMPLES: [(&str, &str); STEP_NAMES.len()] = [
     ("say", r#"say = "hello""#),
     ("write", r#"write = { path = "src/a.rs", text = "…" }"#),
     ("append", r#"append = { path = "src/a.rs", text = "…" }"#),
-    ("replace", r#"replace = { path = "src/a.rs", from = "old", to = "new" }"#),
+    (
+        "replace",
+        r#"replace = { path = "src/a.rs", from = "old", to = "new" }"#,
+    ),
     ("remove", r#"remove = "src/a.rs""#),
     ("run", r#"run = "cargo fmt""#),
-    ("ask", r#"ask = { question = "Which?", choices = ["a", "b"], default = "a" }"#),
-    ("permission", r#"permission = { what = "npm install", kind = "execute", default = "allow" }"#),
+    (
+        "ask",
+        r#"ask = { question = "Which?", choices = ["a", "b"], default = "a" }"#,
+    ),
+    (
+        "permission",
+        r#"permission = { what = "npm install", kind = "execute", default = "allow" }"#,
+    ),
     ("sleep", r#"sleep = "500ms""#),
-    ("usage", r#"usage = { input = 1000, output = 200, cost = 0.05 }"#),
+    (
+        "usage",
+        r#"usage = { input = 1000, output = 200, cost = 0.05 }"#,
+    ),
     ("flood", r#"flood = { bytes = 100000 }"#),
     ("hang", "hang = true"),
-    ("fail", r#"fail = { class = "overloaded", reason = "busy" }"#),
+    (
+        "fail",
+        r#"fail = { class = "overloaded", reason = "busy" }"#,
+    ),
     ("think", r#"think = "first the tests""#),
     ("plan", r#"plan = ["write the test", "make it pass"]"#),
     ("tool", r#"tool = { title = "Read a.rs", kind = "read" }"#),
@@ -166,7 +181,17 @@ pub const EXAMPLES: [(&str, &str); STEPS.len()] = [
 ];
 
 /// The steps that are always written as a table.
-const TABLE_STEPS: [&str; 9] = ["write", "append", "replace", "ask", "usage", "flood", "tool", "rate_limit", "call"];
+const TABLE_STEPS: [&str; 9] = [
+    "write",
+    "append",
+    "replace",
+    "ask",
+    "usage",
+    "flood",
+    "tool",
+    "rate_limit",
+    "call",
+];
 
 /// A step that is written as a text, or as a table with more settings.
 ///
@@ -181,9 +206,11 @@ trait TextOrTable: Sized {
     fn from_text(text: &str) -> Result<Self, String>;
 }
 
-fn text_or_table<'de, T: TextOrTable, D: Deserializer<'de>>(deserializer: D) -> Result<T, D::Error> {
-    struct Reader<T>(std::marker::PhantomData<T>);
-    impl<'de, T: TextOrTable> Visitor<'de> for Reader<T> {
+fn text_or_table<'de, T: TextOrTable, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<T, D::Error> {
+    struct TextOrTableVisitor<T>(std::marker::PhantomData<T>);
+    impl<'de, T: TextOrTable> Visitor<'de> for TextOrTableVisitor<T> {
         type Value = T;
         fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
             f.write_str(T::EXPECTED)
@@ -195,12 +222,12 @@ fn text_or_table<'de, T: TextOrTable, D: Deserializer<'de>>(deserializer: D) -> 
             T::Table::deserialize(MapAccessDeserializer::new(map)).map(Into::into)
         }
     }
-    deserializer.deserialize_any(Reader(std::marker::PhantomData))
+    deserializer.deserialize_any(TextOrTableVisitor(std::marker::PhantomData))
 }
 
 /// The argument of a `remove` step: `"path"` or `{path = "path"}`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Removal {
+pub enum RemoveStep {
     /// The path alone.
     Short(RelativePath),
     /// The path as a field, as in the other steps.
@@ -210,44 +237,44 @@ pub enum Removal {
     },
 }
 
-impl Removal {
+impl RemoveStep {
     /// Returns the path to remove.
     pub fn path(&self) -> &RelativePath {
         match self {
-            Removal::Short(path) | Removal::Long { path } => path,
+            RemoveStep::Short(path) | RemoveStep::Long { path } => path,
         }
     }
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct RemovalTable {
+struct RemoveTable {
     path: RelativePath,
 }
 
-impl From<RemovalTable> for Removal {
-    fn from(table: RemovalTable) -> Removal {
-        Removal::Long { path: table.path }
+impl From<RemoveTable> for RemoveStep {
+    fn from(table: RemoveTable) -> RemoveStep {
+        RemoveStep::Long { path: table.path }
     }
 }
 
-impl TextOrTable for Removal {
-    type Table = RemovalTable;
+impl TextOrTable for RemoveStep {
+    type Table = RemoveTable;
     const EXPECTED: &'static str = "a path, or a table with path";
-    fn from_text(text: &str) -> Result<Removal, String> {
-        RelativePath::new(text).map(Removal::Short)
+    fn from_text(text: &str) -> Result<RemoveStep, String> {
+        RelativePath::new(text).map(RemoveStep::Short)
     }
 }
 
-impl<'de> Deserialize<'de> for Removal {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Removal, D::Error> {
+impl<'de> Deserialize<'de> for RemoveStep {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<RemoveStep, D::Error> {
         text_or_table(deserializer)
     }
 }
 
 /// The argument of a `permission` step: `"what"` or `{what = "what", default = "allow"}`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Permission {
+pub enum PermissionStep {
     /// A permission that a person must grant.
     Short(String),
     /// A permission with a decision for the case that nobody can be asked.
@@ -255,7 +282,7 @@ pub enum Permission {
         /// The action that needs permission.
         what: String,
         /// The default decision.
-        default: Option<Decision>,
+        default: Option<PermissionDefault>,
         /// The kind of the tool; a command if it is missing.
         kind: Option<ToolKind>,
         /// The file that the action changes.
@@ -263,11 +290,11 @@ pub enum Permission {
     },
 }
 
-impl Permission {
+impl PermissionStep {
     /// Returns the action that needs permission.
     pub fn what(&self) -> &str {
         match self {
-            Permission::Short(what) | Permission::Long { what, .. } => what,
+            PermissionStep::Short(what) | PermissionStep::Long { what, .. } => what,
         }
     }
 }
@@ -276,73 +303,91 @@ impl Permission {
 #[serde(deny_unknown_fields)]
 struct PermissionTable {
     what: String,
-    default: Option<Decision>,
+    default: Option<PermissionDefault>,
     kind: Option<ToolKind>,
     path: Option<String>,
 }
 
-impl From<PermissionTable> for Permission {
-    fn from(table: PermissionTable) -> Permission {
-        let PermissionTable { what, default, kind, path } = table;
-        Permission::Long { what, default, kind, path }
+impl From<PermissionTable> for PermissionStep {
+    fn from(table: PermissionTable) -> PermissionStep {
+        let PermissionTable {
+            what,
+            default,
+            kind,
+            path,
+        } = table;
+        PermissionStep::Long {
+            what,
+            default,
+            kind,
+            path,
+        }
     }
 }
 
-impl TextOrTable for Permission {
+impl TextOrTable for PermissionStep {
     type Table = PermissionTable;
     const EXPECTED: &'static str = "a text, or a table with what, default, kind and path";
-    fn from_text(text: &str) -> Result<Permission, String> {
-        Ok(Permission::Short(text.to_owned()))
+    fn from_text(text: &str) -> Result<PermissionStep, String> {
+        Ok(PermissionStep::Short(text.to_owned()))
     }
 }
 
-impl<'de> Deserialize<'de> for Permission {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Permission, D::Error> {
+impl<'de> Deserialize<'de> for PermissionStep {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<PermissionStep, D::Error> {
         text_or_table(deserializer)
     }
 }
 
 /// The argument of a `fail` step: `"reason"` or `{class = "overloaded", reason = "…"}`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Failure {
+pub enum FailStep {
     /// The reason alone.
     Short(String),
     /// A failure as a provider would report it.
     Long {
         /// The class of the failure.
-        class: Class,
+        class: FailureClass,
         /// The error message.
         reason: String,
         /// The time until a limit is reset.
-        reset_in: Option<Pause>,
+        reset_in: Option<SleepDuration>,
     },
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct FailureTable {
-    class: Class,
+struct FailTable {
+    class: FailureClass,
     reason: String,
-    reset_in: Option<Pause>,
+    reset_in: Option<SleepDuration>,
 }
 
-impl From<FailureTable> for Failure {
-    fn from(table: FailureTable) -> Failure {
-        let FailureTable { class, reason, reset_in } = table;
-        Failure::Long { class, reason, reset_in }
+impl From<FailTable> for FailStep {
+    fn from(table: FailTable) -> FailStep {
+        let FailTable {
+            class,
+            reason,
+            reset_in,
+        } = table;
+        FailStep::Long {
+            class,
+            reason,
+            reset_in,
+        }
     }
 }
 
-impl TextOrTable for Failure {
-    type Table = FailureTable;
+impl TextOrTable for FailStep {
+    type Table = FailTable;
     const EXPECTED: &'static str = "a text, or a table with class, reason and reset_in";
-    fn from_text(text: &str) -> Result<Failure, String> {
-        Ok(Failure::Short(text.to_owned()))
+    fn from_text(text: &str) -> Result<FailStep, String> {
+        Ok(FailStep::Short(text.to_owned()))
     }
 }
 
-impl<'de> Deserialize<'de> for Failure {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Failure, D::Error> {
+impl<'de> Deserialize<'de> for FailStep {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<FailStep, D::Error> {
         text_or_table(deserializer)
     }
 }
@@ -350,7 +395,7 @@ impl<'de> Deserialize<'de> for Failure {
 /// A decision about a permission.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Decision {
+pub enum PermissionDefault {
     /// The action is allowed.
     Allow,
     /// The action is denied, and the agent fails.
@@ -371,9 +416,17 @@ impl RelativePath {
     /// Parses a path. The error tells why it cannot be used.
     fn new(text: &str) -> Result<RelativePath, String> {
         let inside = |it: Component<'_>| matches!(it, Component::Normal(_) | Component::CurDir);
-        let path: PathBuf = Path::new(text).components().filter(|part| *part != Component::CurDir).collect();
-        if path.as_os_str().is_empty() || text.contains('\0') || !Path::new(text).components().all(inside) {
-            return Err(format!("the path {text:?} is not inside the workspace; write it relative and without `..`"));
+        let path: PathBuf = Path::new(text)
+            .components()
+            .filter(|part| *part != Component::CurDir)
+            .collect();
+        if path.as_os_str().is_empty()
+            || text.contains('\0')
+            || !Path::new(text).components().all(inside)
+        {
+            return Err(format!(
+                "the path {text:?} is not inside the workspace; write it relative and without `..`"
+            ));
         }
         Ok(RelativePath(path))
     }
@@ -389,25 +442,32 @@ impl<'de> Deserialize<'de> for RelativePath {
 /// The duration of a `sleep` step: seconds as a number, or a text such as `"500ms"`, `"2s"` or
 /// `"1m"`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Pause(pub Duration);
+pub struct SleepDuration(pub Duration);
 
-impl<'de> Deserialize<'de> for Pause {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Pause, D::Error> {
+impl<'de> Deserialize<'de> for SleepDuration {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<SleepDuration, D::Error> {
         let value = serde_json::Value::deserialize(deserializer)?;
         let seconds = match &value {
             serde_json::Value::Number(number) => number.as_f64(),
-            serde_json::Value::String(text) => parse_pause(text),
+            serde_json::Value::String(text) => parse_seconds(text),
             _ => None,
         };
-        seconds.filter(|it| (0.0..=86_400.0).contains(it)).map(|it| Pause(Duration::from_secs_f64(it))).ok_or_else(
-            || serde::de::Error::custom(format!("{value} is not a duration; write seconds or \"500ms\", up to a day")),
-        )
+        seconds
+            .filter(|it| (0.0..=86_400.0).contains(it))
+            .map(|it| SleepDuration(Duration::from_secs_f64(it)))
+            .ok_or_else(|| {
+                serde::de::Error::custom(format!(
+                    "{value} is not a duration; write seconds or \"500ms\", up to a day"
+                ))
+            })
     }
 }
 
-fn parse_pause(text: &str) -> Option<f64> {
+fn parse_seconds(text: &str) -> Option<f64> {
     let units = [("ms", 0.001), ("s", 1.0), ("m", 60.0), ("h", 3600.0)];
-    let (number, unit) = units.iter().find_map(|(name, unit)| Some((text.strip_suffix(name)?, unit)))?;
+    let (number, unit) = units
+        .iter()
+        .find_map(|(name, unit)| Some((text.strip_suffix(name)?, unit)))?;
     Some(number.trim().parse::<f64>().ok()? * unit)
 }
 
@@ -424,7 +484,7 @@ pub enum ScriptError {
         step: usize,
     },
     /// The name of a step is unknown.
-    #[error("Step {step} of the script is `{name}`, which is not a step; the steps are {}.", STEPS.join(", "))]
+    #[error("Step {step} of the script is `{name}`, which is not a step; the steps are {}.", STEP_NAMES.join(", "))]
     Unknown {
         /// The number of the step, from 1.
         step: usize,
@@ -432,7 +492,9 @@ pub enum ScriptError {
         name: String,
     },
     /// The content of a step does not fit its name.
-    #[error("Step {step} of the script, `{name}`, cannot be read: {why}; write it like {{ {example} }}.")]
+    #[error(
+        "Step {step} of the script, `{name}`, cannot be read: {why}; write it like {{ {example} }}."
+    )]
     Malformed {
         /// The number of the step, from 1.
         step: usize,
@@ -446,29 +508,52 @@ pub enum ScriptError {
 }
 
 /// Parses a script, which is a JSON array of steps.
-pub fn parse(script: &str) -> Result<Vec<Step>, ScriptError> {
+pub fn parse_script(script: &str) -> Result<Vec<ScriptStep>, ScriptError> {
     let list: Vec<serde_json::Value> =
         serde_json::from_str(script).map_err(|error| ScriptError::NotAList(error.to_string()))?;
-    list.into_iter().enumerate().map(|(index, value)| parse_step(index + 1, value)).collect()
+    list.into_iter()
+        .enumerate()
+        .map(|(index, value)| parse_step(index + 1, value))
+        .collect()
 }
 
-fn parse_step(step: usize, value: serde_json::Value) -> Result<Step, ScriptError> {
-    let name = match value.as_object().map(|it| it.keys().collect::<Vec<_>>()).as_deref() {
+fn parse_step(step: usize, value: serde_json::Value) -> Result<ScriptStep, ScriptError> {
+    let name = match value
+        .as_object()
+        .map(|it| it.keys().collect::<Vec<_>>())
+        .as_deref()
+    {
         Some([name]) => (*name).clone(),
         _ => return Err(ScriptError::NotAStep { step }),
     };
-    if !STEPS.contains(&name.as_str()) {
+    if !STEP_NAMES.contains(&name.as_str()) {
         // A long name must not flood the error message.
-        return Err(ScriptError::Unknown { step, name: name.chars().take(40).collect() });
+        return Err(ScriptError::Unknown {
+            step,
+            name: name.chars().take(40).collect(),
+        });
     }
-    let example = EXAMPLES.iter().find(|(step, _)| *step == name).map_or("", |(_, example)| *example);
-    let malformed = |why: String| ScriptError::Malformed { step, name: name.clone(), why, example };
+    let example = STEP_EXAMPLES
+        .iter()
+        .find(|(step, _)| *step == name)
+        .map_or("", |(_, example)| *example);
+    let malformed = |why: String| ScriptError::Malformed {
+        step,
+        name: name.clone(),
+        why,
+        example,
+    };
     // Serde's own error would name a Rust type.
     if TABLE_STEPS.contains(&name.as_str()) && !value[&name].is_object() {
         return Err(malformed("it must be a table".into()));
     }
-    let parsed = serde_json::from_value::<Step>(value).map_err(|error| malformed(error.to_string()))?;
-    if let Step::Ask { choices, default: Some(default), .. } = &parsed
+    let parsed = serde_json::from_value::<ScriptStep>(value)
+        .map_err(|error| malformed(error.to_string()))?;
+    if let ScriptStep::Ask {
+        choices,
+        default: Some(default),
+        ..
+    } = &parsed
         && !choices.is_empty()
         && !choices.contains(default)
     {
@@ -492,13 +577,18 @@ mod tests {
             {"think":"hm"},{"plan":["a","b"]},{"tool":{"title":"t","kind":"search"}},{"call":{"tool":"ask","input":{"question":"q"}}},{"end_turn":true},
             {"rate_limit":{"reset_in":"2s"}},{"rate_limit":{}},{"crash":true},
             {"fail":{"class":"overloaded","reason":"r"}},{"permission":{"what":"p","kind":"edit","path":"a"}}]"#;
-        let steps = parse(script).unwrap();
+        let steps = parse_script(script).unwrap();
         assert_eq!(steps.len(), 29);
-        for name in STEPS {
-            assert!(script.contains(&format!("{{\"{name}\":")), "{name} is not in the script");
+        for name in STEP_NAMES {
+            assert!(
+                script.contains(&format!("{{\"{name}\":")),
+                "{name} is not in the script"
+            );
         }
         assert_eq!(steps[11], steps[12]);
-        assert!(matches!(&steps[1], Step::Write { path, .. } if path.as_path() == Path::new("a/b")));
+        assert!(
+            matches!(&steps[1], ScriptStep::Write { path, .. } if path.as_path() == Path::new("a/b"))
+        );
     }
 
     #[test]
@@ -509,27 +599,57 @@ mod tests {
                 r#"[{"say":"a"},{"dance":true}]"#,
                 "Step 2 of the script is `dance`, which is not a step; the steps are say, write",
             ),
-            (r#"[{"say":"a","run":"b"}]"#, "Step 1 of the script must have exactly one name"),
+            (
+                r#"[{"say":"a","run":"b"}]"#,
+                "Step 1 of the script must have exactly one name",
+            ),
             (r#"["say"]"#, "exactly one name"),
             (r#"[{"write":{"path":"a"}}]"#, "missing field `text`"),
-            (r#"[{"write":{"path":"a","text":"","mode":1}}]"#, "unknown field `mode`"),
-            (r#"[{"write":{"path":"/etc/passwd","text":""}}]"#, "not inside the workspace"),
-            (r#"[{"append":{"path":"a/../../b","text":""}}]"#, "not inside the workspace"),
+            (
+                r#"[{"write":{"path":"a","text":"","mode":1}}]"#,
+                "unknown field `mode`",
+            ),
+            (
+                r#"[{"write":{"path":"/etc/passwd","text":""}}]"#,
+                "not inside the workspace",
+            ),
+            (
+                r#"[{"append":{"path":"a/../../b","text":""}}]"#,
+                "not inside the workspace",
+            ),
             (r#"[{"remove":".."}]"#, "not inside the workspace"),
             (r#"[{"remove":{"path":"."}}]"#, "not inside the workspace"),
             (r#"[{"sleep":-1}]"#, "is not a duration"),
             (r#"[{"sleep":"soon"}]"#, "is not a duration"),
             (r#"[{"sleep":1e300}]"#, "is not a duration"),
-            (r#"[{"ask":{"question":"q","choices":["a"],"default":"b"}}]"#, "not one of its choices"),
-            (r#"[{"permission":5}]"#, "integer `5`, expected a text, or a table with what, default"),
-            (r#"[{"permission":{"default":"allow"}}]"#, "missing field `what`"),
-            (r#"[{"permission":{"what":"p","deflt":"allow"}}]"#, "unknown field `deflt`"),
+            (
+                r#"[{"ask":{"question":"q","choices":["a"],"default":"b"}}]"#,
+                "not one of its choices",
+            ),
+            (
+                r#"[{"permission":5}]"#,
+                "integer `5`, expected a text, or a table with what, default",
+            ),
+            (
+                r#"[{"permission":{"default":"allow"}}]"#,
+                "missing field `what`",
+            ),
+            (
+                r#"[{"permission":{"what":"p","deflt":"allow"}}]"#,
+                "unknown field `deflt`",
+            ),
             (r#"[{"fail":{"reason":"r"}}]"#, "missing field `class`"),
             (r#"[{"remove":7}]"#, "expected a path, or a table with path"),
-            (r#"[{"write":"a"}]"#, "it must be a table; write it like { write = { path ="),
-            (r#"[{"ask":true}]"#, "it must be a table; write it like { ask = { question ="),
+            (
+                r#"[{"write":"a"}]"#,
+                "it must be a table; write it like { write = { path =",
+            ),
+            (
+                r#"[{"ask":true}]"#,
+                "it must be a table; write it like { ask = { question =",
+            ),
         ] {
-            let error = parse(script).unwrap_err().to_string();
+            let error = parse_script(script).unwrap_err().to_string();
             assert!(error.contains(words), "{script}: {error}");
             for leak in ["untagged", "enum", "variant", "struct"] {
                 assert!(!error.contains(leak), "{script}: {error}");

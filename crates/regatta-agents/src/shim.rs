@@ -13,12 +13,12 @@
 //! Every agent has a shim, so a shim is small: three threads with small stacks, no async, and no
 //! line held longer than it takes to write it.
 
-mod ender; // ends the process tree
-pub(crate) mod flow; // limits of lines and rates
-mod held; // a program that waits for the shim before it starts
-mod porter; // the control socket thread
-mod scribe; // the journal writer
-mod shared; // the state that the threads share
+mod control_socket; // the control socket thread
+mod journal_writer; // the journal writer
+pub(crate) mod output_limits; // limits of lines and rates
+mod paused_start; // a program that waits for the shim before it starts
+mod state; // the state that the threads share
+mod terminate; // ends the process tree
 pub(crate) mod tool_output; // stores repeated output of tool calls once
 
 use std::ffi::OsStr;
@@ -38,46 +38,57 @@ use rustix::io::{Errno, ioctl_fionbio};
 use rustix::process::{WaitOptions, WaitStatus, getpid, set_child_subreaper, setsid, wait};
 use rustix::thread::disable_transparent_huge_pages;
 
-pub use flow::Limits;
-pub(crate) use shared::Bell;
+pub use output_limits::ShimLimits;
+pub(crate) use state::WakeupFd;
 
 use crate::cgroup::{Cgroup, Containment};
-use crate::egress::Gate;
+use crate::contact_deadline;
+use crate::egress::EgressGate;
 use crate::environment::SHIM_ALLOCATOR;
-use crate::leash;
 use crate::process::Process;
+use crate::process_tree::ProcessTree;
 use crate::redact::Redactor;
-use crate::rundir::{Input, LaunchRecord, Mode, ProgramRecord, RunDir, ShimRecord, try_lock, write_atomic};
-use crate::tree::Tree;
-use crate::{relay, socket, words};
-use ender::Ender;
-use held::Held;
-use porter::{Door, Porter};
-use scribe::{Pipes, Scribe, Secrets};
-use shared::Shared;
+use crate::run_dir::{
+    InputSource, LaunchKind, LaunchRecord, ProgramRecord, RunDir, ShimRecord, try_lock,
+    write_atomic,
+};
+use crate::{errors, relay, shim_protocol};
+use control_socket::{CommandSource, ControlSocket};
+use journal_writer::{JournalThread, LaunchSecrets, Pipes};
+use paused_start::PausedProgram;
+use state::ShimState;
+use terminate::TreeTerminator;
 
 /// The line on the shim's standard output that reports that the program runs, or cannot run.
-pub(crate) const READY: &[u8] = b"ready\n";
+pub(crate) const READY_LINE: &[u8] = b"ready\n";
 
 /// The shim's exit code when another shim performs or performed this launch.
-pub(crate) const NOT_MINE: u8 = 3;
+pub(crate) const ALREADY_STARTED_EXIT_CODE: u8 = 3;
 
 /// Supervises the launch that `dir` describes, to its end.
 pub fn main(dir: &Path) -> ExitCode {
     match supervise(&RunDir(dir.to_owned())) {
         Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::from(NOT_MINE),
+        Ok(false) => ExitCode::from(ALREADY_STARTED_EXIT_CODE),
         Err(error) => {
             // Standard error is the shim's own log.
-            drop(writeln!(io::stderr(), "regatta shim {}: {error}", dir.display()));
+            drop(writeln!(
+                io::stderr(),
+                "regatta shim {}: {error}",
+                dir.display()
+            ));
             ExitCode::FAILURE
         }
     }
 }
 
 fn supervise(dir: &RunDir) -> io::Result<bool> {
-    let launch = dir.launch()?.ok_or_else(|| io::Error::other("there is no launch.json"))?;
-    let Some(_lock) = try_lock(&dir.shim_lock())? else { return Ok(false) };
+    let launch = dir
+        .read_launch()?
+        .ok_or_else(|| io::Error::other("there is no launch.json"))?;
+    let Some(_lock) = try_lock(&dir.shim_lock())? else {
+        return Ok(false);
+    };
     // A shim that has begun may have started the program, so no other shim may start it again.
     if dir.exit_file().exists() || dir.shim_file().exists() {
         return Ok(false);
@@ -88,51 +99,81 @@ fn supervise(dir: &RunDir) -> io::Result<bool> {
     set_child_subreaper(Some(getpid()))?;
     let orphaned = Arc::new(AtomicBool::new(false));
     let door = match launch.mode {
-        Mode::Attempt => Door::Socket(socket::bind(dir)?),
-        Mode::Check => {
-            Door::Lifeline { input: Some(io::stdin().as_fd().try_clone_to_owned()?), orphaned: Arc::clone(&orphaned) }
-        }
+        LaunchKind::Attempt => CommandSource::Socket(shim_protocol::bind(dir)?),
+        LaunchKind::Check => CommandSource::StandardInput {
+            input: Some(io::stdin().as_fd().try_clone_to_owned()?),
+            is_orphaned: Arc::clone(&orphaned),
+        },
     };
     if let Some(relay) = launch.relay.clone() {
         // Without the relay the program can work, but it cannot call Regatta's tools.
-        noted("listen for the program's calls to the daemon", relay::serve(relay));
+        log_failure(
+            "listen for the program's calls to the daemon",
+            relay::serve(relay),
+        );
     }
-    let me = Process::read(std::process::id()).ok_or_else(|| io::Error::other("/proc is not mounted"))?.identity()?;
-    let cgroup = if launch.without_cgroup { None } else { Cgroup::create(&launch.mark) };
-    let record = ShimRecord { identity: me.clone(), cgroup: cgroup.clone() };
+    let me = Process::read(std::process::id())
+        .ok_or_else(|| io::Error::other("/proc is not mounted"))?
+        .identity()?;
+    let cgroup = if launch.without_cgroup {
+        None
+    } else {
+        Cgroup::create(&launch.mark)
+    };
+    let record = ShimRecord {
+        identity: me.clone(),
+        cgroup: cgroup.clone(),
+    };
     // The disk, the control group and the sandbox take some milliseconds each. A program that waits
     // inside its sandbox is therefore started before the disk is written, and any other program
     // after it. If the shim fails before it lets the waiting program continue, that program never
     // starts.
     let (give, pipes) = mpsc::channel();
-    let held = match (&launch.ways, launch.held) {
+    let held = match (&launch.egress_routes, launch.waits_for_shim) {
         (None, false) => None,
         (ways, _) => {
-            let gate = Gate::open(&dir.path("tmp"), ways.clone().unwrap_or_default())?;
-            Some(spawn(dir, &launch, &give).map(|program| (gate, Held::new(program, cgroup.clone()))))
+            let gate = EgressGate::open(&dir.path("tmp"), ways.clone().unwrap_or_default())?;
+            Some(
+                spawn_program(dir, &launch, &give)
+                    .map(|program| (gate, PausedProgram::new(program, cgroup.clone()))),
+            )
         }
     };
-    let entering = cgroup.clone().filter(|_| held.is_none()).map(|it| thread("cgroup", move || it.enter()));
+    let entering = cgroup
+        .clone()
+        .filter(|_| held.is_none())
+        .map(|it| spawn_thread("cgroup", move || it.enter()));
     let entering = entering.transpose()?;
     write_atomic(&dir.shim_file(), &serde_json::to_vec(&record)?)?;
 
     // All of this is ready before the program starts, so that nothing that can fail lies between
     // its start and its reaping.
-    let shared = Arc::new(Shared::new(launch.limits.input_bytes, launch.input == Input::Prompt)?);
+    let shared = Arc::new(ShimState::new(
+        launch.limits.input_bytes,
+        launch.input == InputSource::Prompt,
+    )?);
     let own = me.clone();
-    let tree = Tree { shim: Some(me), ..Tree::default() };
-    let (contained, ender) = (Arc::clone(&tree.cgroup), Ender::new(tree));
-    let porter = Porter { door, shared: Arc::clone(&shared), ender, guests: vec![] };
-    thread("porter", move || porter.run())?;
-    let scribe = Scribe::new(dir, &launch, secrets(&launch), Arc::clone(&shared));
-    let scribe = thread("scribe", move || scribe.run(&pipes))?;
+    let tree = ProcessTree {
+        shim: Some(me),
+        ..ProcessTree::default()
+    };
+    let (contained, ender) = (Arc::clone(&tree.cgroup), TreeTerminator::new(tree));
+    let porter = ControlSocket {
+        source: door,
+        shared: Arc::clone(&shared),
+        terminator: ender,
+        clients: vec![],
+    };
+    spawn_thread("porter", move || porter.run())?;
+    let scribe = JournalThread::new(dir, &launch, read_secrets(&launch), Arc::clone(&shared));
+    let scribe = spawn_thread("scribe", move || scribe.run(&pipes))?;
 
     let started = match held {
         Some(Ok((gate, held))) => {
             let (program, dir) = (held.program, dir.clone());
             let (shared, contained) = (Arc::clone(&shared), Arc::clone(&contained));
-            thread("gate", move || {
-                if let Some(contained_in) = held.admit(gate, &shared, &contained) {
+            spawn_thread("gate", move || {
+                if let Some(contained_in) = held.let_continue(gate, &shared, &contained) {
                     record_program(&dir, program, contained_in);
                 }
             })?;
@@ -140,13 +181,19 @@ fn supervise(dir: &RunDir) -> io::Result<bool> {
         }
         Some(Err(reason)) => Err(reason),
         None => {
-            let inside = entering.and_then(|it| it.join().ok()).and_then(|it| noted("enter its control group", it));
-            let started = spawn(dir, &launch, &give);
-            let left = inside.and_then(|it| noted("leave its control group", it.leave()));
+            let inside = entering
+                .and_then(|it| it.join().ok())
+                .and_then(|it| log_failure("enter its control group", it));
+            let started = spawn_program(dir, &launch, &give);
+            let left = inside.and_then(|it| log_failure("leave its control group", it.leave()));
             if let (Ok(_), Some(()), Some(cgroup)) = (&started, left, &cgroup) {
                 let _first = contained.set(cgroup.clone());
             }
-            let contained_in = if left.is_some() { Containment::Cgroup } else { Containment::Subreaper };
+            let contained_in = if left.is_some() {
+                Containment::Cgroup
+            } else {
+                Containment::Subreaper
+            };
             started.map(|program| (program, Some(contained_in)))
         }
     };
@@ -169,27 +216,39 @@ fn supervise(dir: &RunDir) -> io::Result<bool> {
         record_program(dir, program, contained_in);
     }
 
-    if let Some(leash) = launch.leash {
-        let tree = Tree { shim: Some(own), cgroup: Arc::clone(&contained), ..Tree::default() };
-        thread("leash", move || leash::hold(&leash, &tree))?;
+    if let Some(leash) = launch.contact_deadline {
+        let tree = ProcessTree {
+            shim: Some(own),
+            cgroup: Arc::clone(&contained),
+            ..ProcessTree::default()
+        };
+        spawn_thread("leash", move || {
+            contact_deadline::enforce_deadline(&leash, &tree)
+        })?;
     }
 
     let exit = reap_all(program, &shared)?;
     // This process has no descendants any more. The mark may still find a process that another
     // subreaper adopted.
-    let strays = Tree { mark: Some(launch.mark), cgroup: contained, ..Tree::default() };
-    if strays.living().is_ok_and(|it| !it.is_empty()) {
+    let strays = ProcessTree {
+        mark: Some(launch.mark),
+        cgroup: contained,
+        ..ProcessTree::default()
+    };
+    if strays.list_living().is_ok_and(|it| !it.is_empty()) {
         drop(strays.end(Duration::ZERO, Instant::now() + Duration::from_secs(2)));
     }
     if let Some(cgroup) = cgroup {
         cgroup.remove();
     }
-    shared.finish();
+    shared.set_finishing();
     match scribe.join() {
         Ok(Ok(())) => {}
         // The journal on disk is whole up to there. The exit must be recorded all the same.
-        Ok(Err(error)) => say(&format!("the end of the journal could not be written: {error}")),
-        Err(_) => say("the journal's thread panicked"),
+        Ok(Err(error)) => log(&format!(
+            "the end of the journal could not be written: {error}"
+        )),
+        Err(_) => log("the journal's thread panicked"),
     }
     record_exit(dir, &exit)?;
     if orphaned.load(Ordering::Acquire) {
@@ -202,26 +261,33 @@ fn supervise(dir: &RunDir) -> io::Result<bool> {
 /// too.
 fn record_program(dir: &RunDir, program: u32, containment: Containment) {
     if let Some(identity) = Process::read(program).and_then(|it| it.identity().ok()) {
-        let record = ProgramRecord { identity, containment };
+        let record = ProgramRecord {
+            identity,
+            containment,
+        };
         drop(serde_json::to_vec(&record).map(|json| write_atomic(&dir.program_file(), &json)));
     }
 }
 
 /// Writes a line to the shim's own log.
-fn say(text: &str) {
+fn log(text: &str) {
     drop(writeln!(io::stderr(), "regatta shim: {text}"));
 }
 
 /// Returns the value of an optional step; a failure is logged.
-fn noted<T>(what: &str, done: io::Result<T>) -> Option<T> {
-    done.inspect_err(|error| say(&format!("could not {what}: {error}"))).ok()
+fn log_failure<T>(what: &str, done: io::Result<T>) -> Option<T> {
+    done.inspect_err(|error| log(&format!("could not {what}: {error}")))
+        .ok()
 }
 
-fn thread<T: Send + 'static>(
+fn spawn_thread<T: Send + 'static>(
     name: &str,
     run: impl FnOnce() -> T + Send + 'static,
 ) -> io::Result<std::thread::JoinHandle<T>> {
-    std::thread::Builder::new().name(name.to_owned()).stack_size(256 * 1024).spawn(run)
+    std::thread::Builder::new()
+        .name(name.to_owned())
+        .stack_size(256 * 1024)
+        .spawn(run)
 }
 
 /// Records the exit. When the disk is full this waits, because nothing else is left to do and the
@@ -229,7 +295,12 @@ fn thread<T: Send + 'static>(
 fn record_exit(dir: &RunDir, exit: &Exit) -> io::Result<()> {
     loop {
         match dir.record_exit(exit) {
-            Err(error) if matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded) => {
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded
+                ) =>
+            {
                 std::thread::sleep(Duration::from_millis(100));
             }
             done => return done.map(drop),
@@ -237,31 +308,48 @@ fn record_exit(dir: &RunDir, exit: &Exit) -> io::Result<()> {
     }
 }
 
-fn secrets(launch: &LaunchRecord) -> Secrets {
-    let known: Vec<(String, String)> =
-        launch.secrets.iter().filter_map(|it| Some((it.clone(), std::env::var(it).ok()?))).collect();
-    let token = known.iter().find(|it| it.0 == crate::drivers::TOKEN_VARIABLE).map(|it| it.1.clone());
-    Secrets { redactor: Redactor::new(known), token }
+fn read_secrets(launch: &LaunchRecord) -> LaunchSecrets {
+    let known: Vec<(String, String)> = launch
+        .secrets
+        .iter()
+        .filter_map(|it| Some((it.clone(), std::env::var(it).ok()?)))
+        .collect();
+    let token = known
+        .iter()
+        .find(|it| it.0 == crate::drivers::TOKEN_VARIABLE)
+        .map(|it| it.1.clone());
+    LaunchSecrets {
+        redactor: Redactor::new(known),
+        token,
+    }
 }
 
-fn report_ready(mode: Mode) {
-    if mode == Mode::Attempt {
+fn report_ready(mode: LaunchKind) {
+    if mode == LaunchKind::Attempt {
         // If the daemon has died meanwhile, nobody reads this. The next daemon reads shim.json
         // instead.
-        drop(io::stdout().write_all(READY).and_then(|()| io::stdout().flush()));
+        drop(
+            io::stdout()
+                .write_all(READY_LINE)
+                .and_then(|()| io::stdout().flush()),
+        );
     }
 }
 
 /// Starts the program. Returns its process number, or the reason why it could not be started.
-fn spawn(dir: &RunDir, launch: &LaunchRecord, give: &mpsc::Sender<Pipes>) -> Result<u32, String> {
-    let (name, arguments) = launch.argv.split_first().ok_or(words::NO_PROGRAM)?;
+fn spawn_program(
+    dir: &RunDir,
+    launch: &LaunchRecord,
+    give: &mpsc::Sender<Pipes>,
+) -> Result<u32, String> {
+    let (name, arguments) = launch.argv.split_first().ok_or(errors::NO_PROGRAM)?;
     if !launch.dir.is_dir() {
-        return Err(words::no_directory(&launch.dir));
+        return Err(errors::directory_does_not_exist(&launch.dir));
     }
     let path = std::env::var_os("PATH").unwrap_or_default();
     let program = find_program(name, &path, &launch.dir)?;
-    let (streams, pipes) =
-        streams(dir, launch).map_err(|error| format!("The program's pipes could not be created: {error}."))?;
+    let (streams, pipes) = program_streams(dir, launch)
+        .map_err(|error| format!("The program's pipes could not be created: {error}."))?;
     let [input, output, errors] = streams;
     let mut command = Command::new(&program);
     command
@@ -278,7 +366,9 @@ fn spawn(dir: &RunDir, launch: &LaunchRecord, give: &mpsc::Sender<Pipes>) -> Res
     // One allocator setting belongs to the process and a child would inherit it, but it is meant
     // for the shim alone.
     let _ = disable_transparent_huge_pages(false);
-    let child = command.spawn().map_err(|error| words::not_executable(&program, &error))?;
+    let child = command
+        .spawn()
+        .map_err(|error| errors::not_executable(&program, &error))?;
     let _ = disable_transparent_huge_pages(true);
     // The shim's copies of the program's ends must be closed, or the shim would never see the end
     // of the streams.
@@ -292,36 +382,52 @@ fn spawn(dir: &RunDir, launch: &LaunchRecord, give: &mpsc::Sender<Pipes>) -> Res
 }
 
 /// Creates the program's streams, and the shim's ends of those that are pipes.
-fn streams(dir: &RunDir, launch: &LaunchRecord) -> io::Result<([Stdio; 3], Option<Pipes>)> {
-    if launch.mode == Mode::Check {
+fn program_streams(dir: &RunDir, launch: &LaunchRecord) -> io::Result<([Stdio; 3], Option<Pipes>)> {
+    if launch.mode == LaunchKind::Check {
         let output = io::stdout().as_fd().try_clone_to_owned()?;
-        return Ok(([Stdio::null(), output.try_clone()?.into(), output.into()], None));
+        return Ok((
+            [Stdio::null(), output.try_clone()?.into(), output.into()],
+            None,
+        ));
     }
     let (output, its_output) = io::pipe()?;
     let (errors, its_errors) = io::pipe()?;
     ioctl_fionbio(&output, true)?;
     ioctl_fionbio(&errors, true)?;
     let (its_input, input): (Stdio, _) = match launch.input {
-        Input::Prompt => (File::open(dir.prompt_file())?.into(), None),
-        Input::Said => {
+        InputSource::Prompt => (File::open(dir.prompt_file())?.into(), None),
+        InputSource::Lines => {
             let (its_input, input) = io::pipe()?;
             ioctl_fionbio(&input, true)?;
             (its_input.into(), Some(input))
         }
     };
-    Ok(([its_input, its_output.into(), its_errors.into()], Some(Pipes { input, output, errors })))
+    Ok((
+        [its_input, its_output.into(), its_errors.into()],
+        Some(Pipes {
+            input,
+            output,
+            errors,
+        }),
+    ))
 }
 
 /// Finds the program as a shell in `dir` would.
 fn find_program(name: &str, path: &OsStr, dir: &Path) -> Result<PathBuf, String> {
     if name.is_empty() {
-        return Err(words::NO_PROGRAM.to_owned());
+        return Err(errors::NO_PROGRAM.to_owned());
     }
     if name.contains('/') {
         let program = dir.join(name);
-        return if program.exists() { Ok(program) } else { Err(words::not_there(&program)) };
+        return if program.exists() {
+            Ok(program)
+        } else {
+            Err(errors::program_does_not_exist(&program))
+        };
     }
-    let candidates = std::env::split_paths(path).map(|it| dir.join(it).join(name)).filter(|it| it.is_file());
+    let candidates = std::env::split_paths(path)
+        .map(|it| dir.join(it).join(name))
+        .filter(|it| it.is_file());
     let mut denied = None;
     for program in candidates {
         if rustix::fs::access(&program, rustix::fs::Access::EXEC_OK).is_ok() {
@@ -330,20 +436,23 @@ fn find_program(name: &str, path: &OsStr, dir: &Path) -> Result<PathBuf, String>
         denied.get_or_insert(program);
     }
     match denied {
-        Some(program) => Err(words::not_executable(&program, &io::ErrorKind::PermissionDenied.into())),
-        None => Err(words::not_on_path(name, &path.to_string_lossy())),
+        Some(program) => Err(errors::not_executable(
+            &program,
+            &io::ErrorKind::PermissionDenied.into(),
+        )),
+        None => Err(errors::not_on_path(name, &path.to_string_lossy())),
     }
 }
 
 /// Reaps children until none is left (P3, P7). Returns how the program ended.
-fn reap_all(program: u32, shared: &Shared) -> io::Result<Exit> {
+fn reap_all(program: u32, shared: &ShimState) -> io::Result<Exit> {
     let mut exit = Exit::Lost;
     loop {
         match wait(WaitOptions::empty()) {
             Ok(Some((pid, status))) if pid.as_raw_nonzero().get().unsigned_abs() == program => {
-                exit = how(status);
+                exit = exit_from_status(status);
                 // Every process that is still there was left behind by the program.
-                shared.program_has_ended();
+                shared.set_program_ended();
             }
             Ok(_) | Err(Errno::INTR) => {}
             Err(Errno::CHILD) => return Ok(exit),
@@ -352,7 +461,7 @@ fn reap_all(program: u32, shared: &Shared) -> io::Result<Exit> {
     }
 }
 
-fn how(status: WaitStatus) -> Exit {
+fn exit_from_status(status: WaitStatus) -> Exit {
     match (status.exit_status(), status.terminating_signal()) {
         (Some(code), _) => Exit::Code(code),
         (_, Some(signal)) => Exit::Signal(signal),

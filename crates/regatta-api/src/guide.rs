@@ -11,19 +11,39 @@ pub struct Guide {
 
 /// All guides, in the order in which an agent needs them.
 pub const GUIDES: [Guide; 5] = [
-    Guide { name: "triage", title: "What to do next", text: TRIAGE },
-    Guide { name: "start", title: "Starting on a task", text: START },
-    Guide { name: "finish", title: "Finishing a task", text: FINISH },
-    Guide { name: "landing", title: "Landing by hand, beside others", text: LANDING },
-    Guide { name: "lead", title: "Leading a mission", text: LEAD },
+    Guide {
+        name: "triage",
+        title: "What to do next",
+        text: TRIAGE_GUIDE,
+    },
+    Guide {
+        name: "start",
+        title: "Starting on a task",
+        text: START_GUIDE,
+    },
+    Guide {
+        name: "finish",
+        title: "Finishing a task",
+        text: FINISH_GUIDE,
+    },
+    Guide {
+        name: "landing",
+        title: "Landing by hand, beside others",
+        text: LANDING_GUIDE,
+    },
+    Guide {
+        name: "lead",
+        title: "Leading a mission",
+        text: LEAD_GUIDE,
+    },
 ];
 
 /// Returns the guide with that name; upper and lower case do not matter.
-pub fn find(name: &str) -> Option<&'static Guide> {
+pub fn find_guide(name: &str) -> Option<&'static Guide> {
     GUIDES.iter().find(|it| it.name.eq_ignore_ascii_case(name))
 }
 
-const TRIAGE: &str = "\
+const TRIAGE_GUIDE: &str = "\
 # What to do next
 1. Read your messages: `regatta msg inbox YOUR-NAME`, or the tool `msg_read`.
 2. See which agents work on which files: `regatta status`, or `siblings`. Work that another lead or its workers have
@@ -35,7 +55,7 @@ const TRIAGE: &str = "\
    is checked; otherwise it waits for a person.
 ";
 
-const START: &str = "\
+const START_GUIDE: &str = "\
 # Starting on a task
 1. Read the task and its manifest: `my_task`. You may change the files it names. Regatta finds every other change in the
    diff and holds it back.
@@ -46,7 +66,7 @@ const START: &str = "\
 4. Report now and then what you are doing: `progress`. Ask when you cannot continue: `ask`.
 ";
 
-const FINISH: &str = "\
+const FINISH_GUIDE: &str = "\
 # Finishing a task
 1. Run the checks that the task names. Regatta runs them again, on your work and on the merged tree.
 2. Describe your work in the `detail` of your result: call `finish`, or without tools write the file that `REGATTA_RESULT`
@@ -56,7 +76,7 @@ const FINISH: &str = "\
 4. Working without Regatta's workspaces? See the guide `landing`.
 ";
 
-const LANDING: &str = "\
+const LANDING_GUIDE: &str = "\
 # Landing by hand, beside others
 Only the holder of the claim `workspace://PROJECT/default` can move the trunk. The landing queue acquires the claim for
 each landing, and so must you.
@@ -74,7 +94,7 @@ each landing, and so must you.
    hold it while you write code; it ends after ten minutes even if you renew it.
 ";
 
-const LEAD: &str = "\
+const LEAD_GUIDE: &str = "\
 # Leading a mission
 You break a goal into tasks, let other agents do them, and report. You write no code yourself: your changes do not land.
 1. Look first: `mission` (your goal, your tasks), `siblings` (other leads and their files), `task_list` (what waits).
@@ -96,9 +116,17 @@ mod tests {
     #[test]
     fn guides_are_found_by_name_and_are_short() {
         for guide in GUIDES {
-            assert_eq!(find(&guide.name.to_uppercase()), Some(&guide));
-            assert!(guide.text.starts_with("# ") && guide.text.len() < 4_000, "{}", guide.name);
-            assert!(guide.text.lines().all(|it| it.len() <= 130), "{}", guide.name);
+            assert_eq!(find_guide(&guide.name.to_uppercase()), Some(&guide));
+            assert!(
+                guide.text.starts_with("# ") && guide.text.len() < 4_000,
+                "{}",
+                guide.name
+            );
+            assert!(
+                guide.text.lines().all(|it| it.len() <= 130),
+                "{}",
+                guide.name
+            );
         }
     }
 }

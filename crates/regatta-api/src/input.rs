@@ -1,24 +1,26 @@
-//! Inputs of the verbs. Unknown fields are an error, so that a misspelled field is never silently ignored.
+//! Inputs of the verbs. Unknown fields are an error, so that a misspelled field is never silently
+//! ignored.
 
 use regatta_core::agent::{Profile, Role};
-use regatta_core::approval::Reach;
-use regatta_core::claim::Mode;
+use regatta_core::agent_protocol::{RequestAnswer, ToolKind};
+use regatta_core::approval::AnswerScope;
+use regatta_core::claim::ClaimMode;
 use regatta_core::ids::{
-    AgentName, ApprovalId, AttemptId, BranchName, ClaimId, MessageId, ProjectName, RuleId, TaskId, TeamName,
+    AgentName, ApprovalId, AttemptId, BranchName, ClaimId, MessageId, ProjectName, RuleId, TaskId,
+    TeamName,
 };
 use regatta_core::mission;
 use regatta_core::pattern::{PathPattern, Uri};
 use regatta_core::project;
-use regatta_core::session::{Answer, ToolKind};
-use regatta_core::task::{Edit, Expects, How, IssueType, Status, Validation};
+use regatta_core::task::{AssignMode, EditTask, Expects, IssueType, TaskStatus, Validation};
 use regatta_core::{budget, policy};
 use serde::{Deserialize, Serialize};
 
-use crate::verb::Scope as TokenScope;
+use crate::verb::TokenScope;
 
-mod talk; // the bus and the hooks
+mod messages; // the bus and the hooks
 
-pub use talk::*;
+pub use messages::*;
 
 macro_rules! inputs {
     ($($(#[$doc:meta])* $name:ident { $($(#[$meta:meta])* $field:ident : $type:ty),* $(,)? })*) => {$(
@@ -32,31 +34,31 @@ macro_rules! inputs {
 pub(crate) use inputs;
 
 inputs! {
-    Nothing {}
+    EmptyInput {}
     /// The id or name of one thing, as a person types it: `T21`, `A5`, `M3`, or an agent's name.
-    Id { id: String }
+    IdInput { id: String }
     /// Selects the change to show.
-    Diff {
+    DiffInput {
         id: String,
         /// Only what changed since the work was last sent back.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")] since_review: bool,
     }
-    /// Selects the graph: a mission, or a task with its neighbours, as a person types the id. Without an
-    /// id, all tasks of one project or of all projects.
-    Graph { #[serde(default)] id: Option<String>, #[serde(default)] project: Option<ProjectName> }
-    Name { name: AgentName }
-    ProjectRm { name: ProjectName }
+    /// Selects the graph: a mission, or a task with its neighbours, as a person types the id.
+    /// Without an id, all tasks of one project or of all projects.
+    GraphInput { #[serde(default)] id: Option<String>, #[serde(default)] project: Option<ProjectName> }
+    AgentNameInput { name: AgentName }
+    ProjectNameInput { name: ProjectName }
     AgentClose {
         name: AgentName,
         /// The reason, shown to everybody who waits for the agent.
         #[serde(default)] reason: String,
     }
-    File { path: String }
+    FileInput { path: String }
     /// One project; all projects if omitted.
-    Scope { #[serde(default)] project: Option<ProjectName> }
+    ProjectFilter { #[serde(default)] project: Option<ProjectName> }
     /// The machine's limits; omitted limits stay as they are.
     #[derive(Default)]
-    Limits {
+    LimitsSet {
         #[serde(default)] max_attempts: Option<u32>,
         #[serde(default)] attempt_timeout_ms: Option<u64>,
         #[serde(default)] lead_timeout_ms: Option<u64>,
@@ -67,11 +69,12 @@ inputs! {
         #[serde(default)] retry_most_ms: Option<u64>,
         /// Time for stopped programs to end by themselves.
         #[serde(default)] shutdown_ms: Option<u64>,
-        /// Mebibytes of memory that must be free for each attempt that starts; 0 turns the check off.
+        /// Mebibytes of memory that must be free for each attempt that starts; 0 turns the check
+        /// off.
         #[serde(default)] attempt_memory_mb: Option<u64>,
         #[serde(default)] attempt_disk_mb: Option<u64>,
     }
-    Land {
+    LandInput {
         id: String,
         /// Ahead of all landings that are not yet in a trial.
         #[serde(default)] first: bool,
@@ -87,40 +90,40 @@ inputs! {
         #[serde(default)] reason: String,
     }
     /// One thing, with a text about it.
-    Said { id: String, #[serde(default)] text: String }
+    IdWithText { id: String, #[serde(default)] text: String }
     /// An answer to an inbox item.
-    Decide {
+    InboxAnswer {
         id: ApprovalId,
-        answer: Answer,
-        #[serde(default)] reach: Reach,
+        answer: RequestAnswer,
+        #[serde(default)] reach: AnswerScope,
         /// Also answer all other requests that are identical, of any agent.
         #[serde(default)] alike: bool,
     }
     /// An inbox item, and the time for which it is hidden; without a time it is shown again.
-    Snooze { id: regatta_core::inbox::Item, #[serde(default)] ms: Option<u64> }
+    InboxSnooze { id: regatta_core::inbox::InboxItem, #[serde(default)] ms: Option<u64> }
     PolicyAdd {
-        #[serde(default = "everybody")] scope: policy::Scope,
-        effect: policy::Effect,
-        #[serde(default)] matter: policy::Matter,
+        #[serde(default = "everybody")] scope: policy::RuleScope,
+        effect: policy::RuleEffect,
+        #[serde(default)] matter: policy::RuleSubject,
     }
-    Rule { rule: RuleId }
+    RuleIdInput { rule: RuleId }
     /// Number of days before today that are included.
-    Spent { #[serde(default)] days: u32 }
-    Cost {
+    BudgetListInput { #[serde(default)] days: u32 }
+    CostQuery {
         /// Number of days before today that are included; days are in UTC.
         #[serde(default)] days: u32,
         /// The dimension to sum by; all dimensions if omitted.
-        #[serde(default)] by: Option<regatta_core::cost::By>,
+        #[serde(default)] by: Option<regatta_core::cost::CostGrouping>,
     }
     /// An empty ceiling removes the budget.
-    BudgetSet { scope: budget::Scope, #[serde(default)] ceiling: budget::Ceiling }
-    Transcript {
+    BudgetSet { scope: budget::BudgetScope, #[serde(default)] ceiling: budget::Ceiling }
+    TranscriptQuery {
         attempt: AttemptId,
         /// Number of the journal record to start at.
         #[serde(default)] from: u64,
         #[serde(default = "fifty")] limit: usize,
     }
-    Checks { attempt: AttemptId }
+    AttemptChecksInput { attempt: AttemptId }
     RuleTest {
         #[serde(default)] project: Option<ProjectName>,
         /// A task that supplies the type and the files.
@@ -131,7 +134,7 @@ inputs! {
         /// A line that is added to those files, for rules about contents.
         #[serde(default)] line: Option<String>,
     }
-    Down { #[serde(default)] keep_agents: bool }
+    DownInput { #[serde(default)] keep_agents: bool }
     TokenAdd {
         /// Name of the holder; the audit log shows it for each write.
         name: String,
@@ -139,9 +142,9 @@ inputs! {
         /// Lifetime of the token; if omitted, it is valid until it is removed.
         #[serde(default)] expires_ms: Option<u64>,
     }
-    TokenName { name: String }
+    TokenNameInput { name: String }
     /// Lines of the audit log: the newest, or with `after` the oldest after that one.
-    Audit {
+    AuditQuery {
         #[serde(default)] after: Option<u64>,
         #[serde(default = "fifty")] limit: usize,
         /// Only writes in this name or with this token.
@@ -158,7 +161,7 @@ inputs! {
         #[serde(default)] trunk: Option<BranchName>,
         #[serde(default)] validation: Vec<String>,
         #[serde(default)] validation_timeout_ms: Option<u64>,
-        #[serde(default)] settings: project::Settings,
+        #[serde(default)] settings: project::ProjectSettings,
     }
     AgentAdd {
         name: AgentName,
@@ -188,26 +191,26 @@ inputs! {
         #[serde(default)] provider: Option<String>,
         /// The scripted agent's steps.
         #[serde(default)] script: Option<serde_json::Value>,
-        /// A command that runs after its checks have passed and before its work is submitted. An exit code other than 0
-        /// fails the task.
+        /// A command that runs after its checks have passed and before its work is submitted. An
+        /// exit code other than 0 fails the task.
         #[serde(default)] ratchet: Option<Vec<String>>,
         #[serde(default)] alias: Option<String>,
         #[serde(default)] backlog: bool,
         #[serde(default)] assign: Option<AgentName>,
-        #[serde(default)] how: How,
+        #[serde(default)] how: AssignMode,
     }
     TaskList {
         #[serde(default)] project: Option<ProjectName>,
         #[serde(default)] mission: Option<String>,
         /// Statuses to list; all open ones if empty.
-        #[serde(default)] status: Vec<Status>,
+        #[serde(default)] status: Vec<TaskStatus>,
         /// Also ended tasks.
         #[serde(default)] all: bool,
         #[serde(default)] limit: usize,
     }
-    TaskSet { task: TaskId, edit: Edit, #[serde(default)] script: Option<serde_json::Value> }
-    TaskAssign { task: TaskId, #[serde(default)] to: Option<AgentName>, #[serde(default)] how: How }
-    OfferAnswer { task: TaskId, agent: AgentName }
+    TaskSet { task: TaskId, edit: EditTask, #[serde(default)] script: Option<serde_json::Value> }
+    TaskAssign { task: TaskId, #[serde(default)] to: Option<AgentName>, #[serde(default)] how: AssignMode }
+    OfferReply { task: TaskId, agent: AgentName }
     TaskCancel { task: TaskId, #[serde(default)] reason: Option<String> }
     TaskPoll {
         agent: AgentName,
@@ -217,7 +220,8 @@ inputs! {
         /// Creates a workspace for the attempt. Without a workspace the attempt can only report,
         /// and a poll costs next to nothing; a task that expects a change gets a workspace anyway.
         #[serde(default = "yes")] workspace: bool,
-        /// A person does the work, in the name of an agent whose program Regatta would otherwise run.
+        /// A person does the work, in the name of an agent whose program Regatta would otherwise
+        /// run.
         #[serde(default)] by_hand: bool,
     }
     TaskProgress { task: TaskId, attempt: AttemptId, token: u64, text: String }
@@ -248,13 +252,13 @@ inputs! {
         token: u64,
         #[serde(default)] question: String,
         #[serde(default)] choices: Vec<String>,
-        #[serde(default)] permission: Option<Wanted>,
+        #[serde(default)] permission: Option<RequestedAction>,
         /// Continue without waiting, with this assumption.
         #[serde(default)] assume: Option<String>,
         #[serde(default)] wait_ms: u64,
     }
     /// An action that an agent needs a permission for.
-    Wanted {
+    RequestedAction {
         title: String,
         #[serde(default)] kind: ToolKind,
         #[serde(default)] command: Option<String>,
@@ -268,7 +272,7 @@ inputs! {
         #[serde(default)] assume: Option<String>,
         #[serde(default)] wait_ms: u64,
     }
-    Attempt { attempt: AttemptId }
+    AttemptIdInput { attempt: AttemptId }
 
     MissionStart {
         #[serde(default)] project: Option<ProjectName>,
@@ -279,8 +283,9 @@ inputs! {
         /// Budget of the mission; omitted limits are unlimited.
         #[serde(default)] budget: budget::Ceiling,
         #[serde(default = "five")] max_workers: u32,
-        #[serde(default)] mode: mission::Mode,
-        /// Run tasks at the same time even if their manifests overlap; the landing queue merges them.
+        #[serde(default)] mode: mission::StartMode,
+        /// Run tasks at the same time even if their manifests overlap; the landing queue merges
+        /// them.
         #[serde(default)] isolate: bool,
         /// Land the work of each wave as one commit; needs waves.
         #[serde(default)] wave_commits: bool,
@@ -312,14 +317,14 @@ inputs! {
         /// The mission; if omitted and the caller is a lead, the caller's own mission.
         #[serde(default)] mission: Option<String>,
     }
-    Route {
+    RouteInput {
         message: MessageId,
         /// Project whose router is used; if omitted, the project of the message's channel.
         #[serde(default)] project: Option<ProjectName>,
     }
-    Guide { #[serde(default)] name: Option<String> }
+    GuideQuery { #[serde(default)] name: Option<String> }
     PlannedTask {
-        task: TaskAddFlat,
+        task: PlannedTaskFields,
         /// Positions in the plan of the tasks that must be completed first, counting from 0.
         #[serde(default)] after: Vec<usize>,
     }
@@ -343,7 +348,7 @@ inputs! {
         /// Agents that may work on the plan; if omitted, as the project's settings say.
         #[serde(default)] agents: Vec<AgentName>,
     }
-    Stop {
+    StopInput {
         #[serde(default)] id: Option<String>,
         /// Let running work finish, and start nothing new.
         #[serde(default)] drain: bool,
@@ -354,13 +359,13 @@ inputs! {
     ClaimAcquire {
         uris: Vec<Uri>,
         agent: AgentName,
-        #[serde(default)] mode: Mode,
+        #[serde(default)] mode: ClaimMode,
         ttl_ms: u64,
         #[serde(default)] wait_ms: u64,
         #[serde(default)] memo: String,
     }
-    ClaimHeld { claim: ClaimId, token: u64 }
-    Uris { uris: Vec<Uri> }
+    HeldClaimInput { claim: ClaimId, token: u64 }
+    UrisInput { uris: Vec<Uri> }
 }
 
 /// The name of a runtime: the way in which Regatta drives an agent's program.
@@ -382,15 +387,15 @@ pub enum RuntimeName {
     Outside,
 }
 
-fn everybody() -> policy::Scope {
-    policy::Scope::All
+fn everybody() -> policy::RuleScope {
+    policy::RuleScope::All
 }
 
 /// A planned task: the fields of [`TaskAdd`] without the project, because the mission has it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
-pub struct TaskAddFlat {
+pub struct PlannedTaskFields {
     pub subject: String,
     #[serde(default)]
     pub description: String,
@@ -422,7 +427,7 @@ pub struct TaskAddFlat {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
-pub struct RunnerName {
+pub struct RunnerNameInput {
     pub name: regatta_core::ids::RunnerName,
 }
 
@@ -452,7 +457,7 @@ pub struct RunnerCalls {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
-pub struct RunnerAnswer {
+pub struct RunnerCallResult {
     pub runner: regatta_core::ids::RunnerName,
     pub session: u64,
     pub call: u64,
@@ -460,7 +465,8 @@ pub struct RunnerAnswer {
     pub gave: serde_json::Value,
     #[serde(default)]
     pub error: Option<String>,
-    /// The faulty part of the set-up, if a person must change something before the call can succeed.
+    /// The faulty part of the set-up, if a person must change something before the call can
+    /// succeed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fault: Option<regatta_core::attempt::SetupFault>,
 }
@@ -469,7 +475,7 @@ pub struct RunnerAnswer {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
-pub struct RunnerSaid {
+pub struct RunnerOutput {
     pub runner: regatta_core::ids::RunnerName,
     pub session: u64,
     pub attempt: AttemptId,
@@ -480,7 +486,7 @@ pub struct RunnerSaid {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
-pub struct RunnerCopy {
+pub struct JournalCopy {
     pub runner: regatta_core::ids::RunnerName,
     pub session: u64,
     pub attempt: AttemptId,

@@ -8,8 +8,8 @@
 
 pub mod guide; // guides that agents and people can read
 pub mod input; // the inputs of the verbs
+pub mod live_view; // the data of the web page
 pub mod openapi; // the verbs as an OpenAPI document
-pub mod page; // the data of the web page
 pub mod patch; // files and lines of a patch
 pub mod plan; // plans that an agent makes of a goal
 pub mod problem; // errors of all interfaces

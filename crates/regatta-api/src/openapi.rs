@@ -3,17 +3,23 @@
 use serde_json::{Map, Value, json};
 
 use crate::schema;
-use crate::verb::{Needs, VERBS, Verb};
+use crate::verb::{RequiredPermission, VERBS, Verb};
 
 /// Returns the whole document.
 pub fn document() -> Value {
     let mut shared = Map::new();
     let mut paths = Map::new();
     for verb in VERBS {
-        paths.insert(format!("/api/v1/{}", verb.name), json!({ "post": operation(verb, &mut shared) }));
+        paths.insert(
+            format!("/api/v1/{}", verb.name),
+            json!({ "post": operation(verb, &mut shared) }),
+        );
     }
-    paths.insert("/api/v1/events".into(), json!({ "get": events() }));
-    shared.insert("Problem".into(), problem());
+    paths.insert(
+        "/api/v1/events".into(),
+        json!({ "get": events_operation() }),
+    );
+    shared.insert("Problem".into(), problem_schema());
     json!({
         "openapi": "3.1.0",
         "info": {
@@ -33,33 +39,36 @@ pub fn document() -> Value {
 }
 
 fn operation(verb: &Verb, shared: &mut Map<String, Value>) -> Value {
-    let input = schema::of(verb.name).unwrap_or_default();
-    let data = schema::of(&format!("{}:data", verb.name)).unwrap_or(json!(true));
+    let input = schema::schema_of(verb.name).unwrap_or_default();
+    let data = schema::schema_of(&format!("{}:data", verb.name)).unwrap_or(json!(true));
     let mut answer = json!({
         "type": "object",
         "properties": {
-            "revision": { "type": "integer", "minimum": 0, "description": "The revision at which the answer was true" },
-            "data": hoist(data, shared),
+            "revision": { "type": "integer", "minimum": 0, "description": "The revision at which \
+                the answer was true" },
+            "data": move_definitions(data, shared),
         },
         "required": ["revision", "data"],
     });
     let mut parameters = Vec::new();
-    if verb.lists() {
-        answer["properties"]["next"] =
-            json!({ "type": "string", "description": "Set if there is more: pass it as after in the next request" });
+    if verb.returns_list() {
+        answer["properties"]["next"] = json!({ "type": "string", "description": "Set if there is \
+            more: pass it as after in the next request" });
         parameters.push(json!({
             "name": "limit", "in": "query", "description": "Maximum number of entries",
             "schema": { "type": "integer", "minimum": 1, "maximum": 10_000 },
         }));
         parameters.push(json!({
-            "name": "after", "in": "query", "description": "Continue after this: the value of next in the previous page",
+            "name": "after", "in": "query", "description": "Continue after this: the value of \
+                next in the previous page",
             "schema": { "type": "string" },
         }));
     }
-    if verb.may_depend() {
+    if verb.supports_if_match() {
         parameters.push(json!({
             "name": "If-Match", "in": "header",
-            "description": "The ETag of an answer. The call is refused with 412 if its target has changed since",
+            "description": "The ETag of an answer. The call is refused with 412 if its target has \
+                changed since",
             "schema": { "type": "string", "pattern": "^(\\*|\"[0-9]{1,19}\")$" },
         }));
     }
@@ -67,8 +76,8 @@ fn operation(verb: &Verb, shared: &mut Map<String, Value>) -> Value {
         "operationId": verb.name,
         "summary": verb.help,
         "tags": [verb.name.split('.').next()],
-        "x-regatta-needs": needs(verb.needs),
-        "requestBody": { "content": { "application/json": { "schema": hoist(input, shared) } } },
+        "x-regatta-needs": permission_text(verb.permission),
+        "requestBody": { "content": { "application/json": { "schema": move_definitions(input, shared) } } },
         "responses": {
             "200": {
                 "description": "Done",
@@ -81,13 +90,14 @@ fn operation(verb: &Verb, shared: &mut Map<String, Value>) -> Value {
             },
         },
     });
-    if !verb.also.is_empty() {
-        operation["x-regatta-also"] = json!(verb.also);
+    if !verb.other_scopes.is_empty() {
+        operation["x-regatta-also"] = json!(verb.other_scopes);
     }
-    if verb.needs != Needs::View {
+    if verb.permission != RequiredPermission::View {
         parameters.push(json!({
             "name": "Idempotency-Key", "in": "header",
-            "description": "A request that is repeated with the same key is carried out once and gets the same answer",
+            "description": "A request that is repeated with the same key is carried out once and \
+                gets the same answer",
             "schema": { "type": "string", "minLength": 1, "maxLength": 100, "pattern": "^[!-~]+$" },
         }));
     }
@@ -97,15 +107,15 @@ fn operation(verb: &Verb, shared: &mut Map<String, Value>) -> Value {
     operation
 }
 
-fn needs(needs: Needs) -> &'static str {
+fn permission_text(needs: RequiredPermission) -> &'static str {
     match needs {
-        Needs::View => "viewer",
-        Needs::Operate => "operator",
-        Needs::Admin => "admin",
+        RequiredPermission::View => "viewer",
+        RequiredPermission::Operate => "operator",
+        RequiredPermission::Admin => "admin",
     }
 }
 
-fn events() -> Value {
+fn events_operation() -> Value {
     let number = json!({ "type": "integer", "minimum": 0 });
     json!({
         "operationId": "events",
@@ -117,7 +127,8 @@ fn events() -> Value {
             { "name": "kind", "in": "query", "schema": { "type": "string" }, "description": "Only these kinds: task.*,claim.granted" },
             { "name": "about", "in": "query", "schema": { "type": "string" }, "description": "Only events about this: T7" },
             { "name": "by", "in": "query", "schema": { "type": "string" }, "description": "Only events of this actor" },
-            { "name": "Last-Event-ID", "in": "header", "schema": number, "description": "Continue after this revision" },
+            { "name": "Last-Event-ID", "in": "header", "schema": number, "description": "Continue \
+                after this revision" },
         ],
         "responses": {
             "200": { "description": "Server-sent events", "content": { "text/event-stream": {} } },
@@ -129,7 +140,7 @@ fn events() -> Value {
     })
 }
 
-fn problem() -> Value {
+fn problem_schema() -> Value {
     json!({
         "type": "object",
         "properties": {
@@ -140,40 +151,58 @@ fn problem() -> Value {
             "code": { "type": "string", "description": "The stable code that programs test" },
             "message": { "type": "string", "description": "What happened and why" },
             "hint": { "type": "string", "description": "What to do next" },
-            "retryable": { "type": "boolean", "description": "Set if the same request may succeed later" },
+            "retryable": { "type": "boolean", "description": "Set if the same request may succeed \
+                later" },
             "ref": { "type": "string", "description": "The thing that the problem is about" },
         },
         "required": ["type", "title", "status", "detail", "code", "message"],
     })
 }
 
-/// Moves a schema's definitions to where the document keeps them, and returns the rest of the schema.
-fn hoist(mut schema: Value, shared: &mut Map<String, Value>) -> Value {
+/// Moves a schema's definitions to where the document keeps them, and returns the rest of the
+/// schema.
+fn move_definitions(mut schema: Value, shared: &mut Map<String, Value>) -> Value {
     let mut reference = |name: &str| format!("#/components/schemas/{name}");
     if let Some(fields) = schema.as_object_mut() {
         fields.remove("$schema");
         if let Some(Value::Object(definitions)) = fields.remove("$defs") {
             for (name, definition) in definitions {
-                shared.entry(name).or_insert_with(|| schema::map_references(definition, &mut reference));
+                shared
+                    .entry(name)
+                    .or_insert_with(|| schema::map_references(definition, &mut reference));
             }
         }
     }
     schema::map_references(schema, &mut reference)
 }
 
-/// Returns a page for people with every verb, its purpose and its permissions. It has no script and loads nothing.
-pub fn page() -> String {
+/// Returns a page for people with every verb, its purpose and its permissions. It has no script and
+/// loads nothing.
+pub fn html_page() -> String {
     let row = |it: &Verb| {
-        let also: Vec<String> = it.also.iter().map(ToString::to_string).collect();
-        let also = if also.is_empty() { String::new() } else { format!(", {}", also.join(", ")) };
-        format!("<tr><td><code>{}</code><td>{}<td>{}{also}\n", it.name, it.help, needs(it.needs))
+        let also: Vec<String> = it.other_scopes.iter().map(ToString::to_string).collect();
+        let also = if also.is_empty() {
+            String::new()
+        } else {
+            format!(", {}", also.join(", "))
+        };
+        format!(
+            "<tr><td><code>{}</code><td>{}<td>{}{also}\n",
+            it.name,
+            it.help,
+            permission_text(it.permission)
+        )
     };
     let rows: String = VERBS.iter().map(row).collect();
     format!(
-        "<!doctype html><meta charset=utf-8><title>Regatta</title><style>body{{font:16px/1.5 sans-serif;max-width:60rem;\
-         margin:2rem auto;padding:0 1rem}}td,th{{text-align:left;padding:.2rem .8rem .2rem 0;vertical-align:top}}</style>\
-         <h1>Regatta's verbs</h1><p>Each is called with <code>POST /api/v1/VERB</code>, a JSON object and \
-         <code>Authorization: Bearer TOKEN</code>. The complete description: <a href=openapi.json>openapi.json</a>.\
+        "<!doctype html><meta charset=utf-8><title>Regatta</title><style>body{{font:16px/1.5 \
+         sans-serif;max-width:60rem;\
+         margin:2rem auto;padding:0 1rem}}td,th{{text-align:left;padding:.2rem .8rem .2rem \
+         0;vertical-align:top}}</style>\
+         <h1>Regatta's verbs</h1><p>Each is called with <code>POST /api/v1/VERB</code>, a JSON \
+         object and \
+         <code>Authorization: Bearer TOKEN</code>. The complete description: <a \
+         href=openapi.json>openapi.json</a>.\
          <table><tr><th>verb<th>what it does<th>who may call it\n{rows}</table>\n"
     )
 }
@@ -182,7 +211,8 @@ pub fn page() -> String {
 mod tests {
     use super::*;
 
-    /// Every reference resolves, and every verb is in the document (S10). A change shows in the diff of
+    /// Every reference resolves, and every verb is in the document (S10). A change shows in the
+    /// diff of
     /// `docs/openapi.json`.
     #[test]
     fn s10_the_openapi_document_is_complete_and_checked_in() {
@@ -201,8 +231,11 @@ mod tests {
                 _ => {}
             }
         }
-        assert_eq!(document["paths"].as_object().unwrap().len(), VERBS.len() + 1);
-        assert!(VERBS.iter().all(|it| page().contains(it.name)));
+        assert_eq!(
+            document["paths"].as_object().unwrap().len(),
+            VERBS.len() + 1
+        );
+        assert!(VERBS.iter().all(|it| html_page().contains(it.name)));
         let mut text = serde_json::to_string_pretty(&document).unwrap();
         text.push('\n');
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/openapi.json");
@@ -212,7 +245,8 @@ mod tests {
         let known = std::fs::read_to_string(path).unwrap_or_default();
         assert!(
             known == text,
-            "the document changed: check the change, then run UPDATE_GOLDEN=1 cargo test -p regatta-api"
+            "the document changed: check the change, then run UPDATE_GOLDEN=1 cargo test -p \
+            regatta-api"
         );
     }
 
@@ -225,7 +259,10 @@ mod tests {
             schema["content"]["application/json"]["schema"]["properties"]["scope"].clone()
         };
         let (rule, budget) = (of("policy.add").to_string(), of("budget.set").to_string());
-        assert!(rule.contains("#/components/schemas/Scope") && budget.contains("#/components/schemas/Scope"));
+        assert!(
+            rule.contains("#/components/schemas/Scope")
+                && budget.contains("#/components/schemas/Scope")
+        );
         assert_ne!(rule, budget);
     }
 }

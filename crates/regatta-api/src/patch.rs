@@ -2,29 +2,36 @@
 
 /// One file of a patch.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Changed {
+pub struct PatchFile {
     /// The path as it stands in the patch; untrusted text.
     pub path: String,
     pub added: usize,
-    pub gone: usize,
+    pub removed: usize,
 }
 
-/// Returns each file of a patch with its added and removed lines. The `+++` and `---` headers are not counted.
-pub fn files(patch: &str) -> Vec<Changed> {
-    let mut files: Vec<Changed> = Vec::new();
+/// Returns each file of a patch with its added and removed lines. The `+++` and `---` headers are
+/// not counted.
+pub fn files_in_patch(patch: &str) -> Vec<PatchFile> {
+    let mut files: Vec<PatchFile> = Vec::new();
     let mut inside = false;
     for it in patch.lines() {
         if let Some(names) = it.strip_prefix("diff --git ") {
             let path = names.rsplit(" b/").next().unwrap_or(names).to_owned();
-            files.push(Changed { path, added: 0, gone: 0 });
+            files.push(PatchFile {
+                path,
+                added: 0,
+                removed: 0,
+            });
             inside = false;
             continue;
         }
         inside |= it.starts_with("@@");
-        let Some(file) = files.last_mut().filter(|_| inside) else { continue };
+        let Some(file) = files.last_mut().filter(|_| inside) else {
+            continue;
+        };
         match it.bytes().next() {
             Some(b'+') => file.added += 1,
-            Some(b'-') => file.gone += 1,
+            Some(b'-') => file.removed += 1,
             _ => {}
         }
     }
@@ -32,8 +39,11 @@ pub fn files(patch: &str) -> Vec<Changed> {
 }
 
 /// Returns the number of lines that a patch adds and removes.
-pub fn lines(patch: &str) -> u64 {
-    files(patch).iter().map(|it| (it.added + it.gone) as u64).sum()
+pub fn changed_lines(patch: &str) -> u64 {
+    files_in_patch(patch)
+        .iter()
+        .map(|it| (it.added + it.removed) as u64)
+        .sum()
 }
 
 #[cfg(test)]
@@ -42,9 +52,14 @@ mod tests {
 
     #[test]
     fn changed_lines_of_a_patch_are_counted_without_headers() {
-        let patch = "diff --git a/a b/a\n--- a/a\n+++ b/a\n@@ -1,2 +1,2 @@\n-one\n+two\n same\n--- a line that began with two dashes\ndiff --git a/b b/b\nnew file\n--- /dev/null\n+++ b/b\n@@ -0,0 +1 @@\n+++more\n\\ No newline at end of file\n";
-        let said: Vec<_> = files(patch).into_iter().map(|it| (it.path, it.added, it.gone)).collect();
+        let patch = "diff --git a/a b/a\n--- a/a\n+++ b/a\n@@ -1,2 +1,2 @@\n-one\n+two\n \
+            same\n--- a line that began with two dashes\ndiff --git a/b b/b\nnew file\n--- \
+            /dev/null\n+++ b/b\n@@ -0,0 +1 @@\n+++more\n\\ No newline at end of file\n";
+        let said: Vec<_> = files_in_patch(patch)
+            .into_iter()
+            .map(|it| (it.path, it.added, it.removed))
+            .collect();
         assert_eq!(said, [("a".to_owned(), 1, 2), ("b".to_owned(), 1, 0)]);
-        assert_eq!((lines(patch), lines("")), (4, 0));
+        assert_eq!((changed_lines(patch), changed_lines("")), (4, 0));
     }
 }

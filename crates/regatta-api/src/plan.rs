@@ -1,11 +1,12 @@
-//! Plans that an agent makes of a goal: the planner's brief, and the view of its plan before anything starts.
+//! Plans that an agent makes of a goal: the planner's brief, and the view of its plan before
+//! anything starts.
 
 use regatta_core::ids::{AgentName, ProjectName, TaskId};
 use serde::{Deserialize, Serialize};
 
 use crate::input::PlannedTask;
-use crate::page::Action;
-use crate::view::span;
+use crate::live_view::PageAction;
+use crate::view::short_duration;
 
 /// A plan before it starts: waves, owners of files, conflicts, and an estimate.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -27,7 +28,7 @@ pub struct PlanView {
     /// The wave of each task: `1`, or `1.2` if it waits for another task of its wave.
     pub waves: Vec<String>,
     /// The owner of each file; files that several tasks want come first.
-    pub owned: Vec<OwnedView>,
+    pub owned: Vec<FileOwnerView>,
     pub conflicts: usize,
     /// Problems that would prevent a task from starting.
     pub warnings: Vec<String>,
@@ -35,7 +36,7 @@ pub struct PlanView {
     pub agents: Vec<AgentName>,
     pub estimate: String,
     /// Actions that are possible now: start the plan, or ask for another one.
-    pub actions: Vec<Action>,
+    pub actions: Vec<PageAction>,
 }
 
 /// The state of a plan.
@@ -56,7 +57,7 @@ pub enum PlanState {
 /// A file of a plan. Tasks are given by their positions in the plan, counting from 0.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct OwnedView {
+pub struct FileOwnerView {
     pub file: String,
     pub owner: usize,
     /// Other tasks of the same wave that want the file.
@@ -74,37 +75,58 @@ pub struct PlanningFacts {
     pub workers: u32,
 }
 
-/// Returns the brief of a planner. `wrong` says why its last plan could not be used, if there was one.
-pub fn brief(goal: &str, wrong: &str, facts: &PlanningFacts) -> String {
-    let again =
-        if wrong.is_empty() { String::new() } else { format!("\n# Your last plan could not be used\n{wrong}\n") };
-    let checks: Vec<String> = facts.checks.iter().map(|command| format!("`{command}`")).collect();
+/// Returns the brief of a planner. `wrong` says why its last plan could not be used, if there was
+/// one.
+pub fn planner_brief(goal: &str, wrong: &str, facts: &PlanningFacts) -> String {
+    let again = if wrong.is_empty() {
+        String::new()
+    } else {
+        format!("\n# Your last plan could not be used\n{wrong}\n")
+    };
+    let checks: Vec<String> = facts
+        .checks
+        .iter()
+        .map(|command| format!("`{command}`"))
+        .collect();
     let checks = if checks.is_empty() {
         "The project has no checks of its own, so every task needs one.".to_owned()
     } else {
         format!(
-            "Regatta runs {} on everything that lands. Do not repeat {} in a task; add only what shows that this task is done.",
+            "Regatta runs {} on everything that lands. Do not repeat {} in a task; add only what \
+            shows that this task is done.",
             checks.join(", "),
             if checks.len() == 1 { "it" } else { "them" },
         )
     };
     let workers = match facts.workers {
-        0 | 1 => "One agent works on the plan, so split the goal only where a part is useful by itself.".to_owned(),
+        0 | 1 => {
+            "One agent works on the plan, so split the goal only where a part is useful by itself."
+                .to_owned()
+        }
         many => {
-            format!("Up to {many} tasks can be worked on at the same time; more parallel tasks than that gain nothing.")
+            format!(
+                "Up to {many} tasks can be worked on at the same time; more parallel tasks than \
+                that gain nothing."
+            )
         }
     };
     format!(
-        "Make a plan for this goal. Read the repository first; do not change it.\n\n# The goal\n{goal}\n\
+        "Make a plan for this goal. Read the repository first; do not change it.\n\n# The \
+         goal\n{goal}\n\
          {again}\n\
          # What a good plan is\n\
-         - Different agents can work on its tasks at the same time. Each task names the files it may change in `files`: few \
-         and exact, or patterns such as src/api/**. Tasks that name the same file wait for each other. {workers}\n\
-         - A task is what one agent can finish in one sitting: about an hour of a person's work, and a diff of at most a \
+         - Different agents can work on its tasks at the same time. Each task names the files it \
+         may change in `files`: few \
+         and exact, or patterns such as src/api/**. Tasks that name the same file wait for each \
+         other. {workers}\n\
+         - A task is what one agent can finish in one sitting: about an hour of a person's work, \
+         and a diff of at most a \
          few hundred lines. A small goal is one task.\n\
-         - The description of a task says all that its agent must know. The agent sees neither this goal nor the other \
+         - The description of a task says all that its agent must know. The agent sees neither \
+         this goal nor the other \
          tasks.\n\
-         - Each task says how it is checked: `validation.tests` are shell commands that must pass, `files_exist` are files \
+         - Each task says how it is checked: `validation.tests` are shell commands that must pass, \
+         `files_exist` are files \
          that must exist, `content_check` is a text that a file must contain. {checks}\n\
          - `blocked_by` names the tasks whose work a task needs, by their ids, without circles.\n\n\
          # How to answer\n\
@@ -116,7 +138,8 @@ pub fn brief(goal: &str, wrong: &str, facts: &PlanningFacts) -> String {
          description = \"What its agent must know\"\n\
          issue_type = \"feature\"   # or bug, task, docs, chore, ci\n\
          files = [\"src/model/user.rs\"]\n\
-         validation = {{ tests = [\"cargo test user\"], files_exist = [\"src/model/user.rs\"] }}\n\n\
+         validation = {{ tests = [\"cargo test user\"], files_exist = [\"src/model/user.rs\"] \
+         }}\n\n\
          [[task]]\n\
          id = \"form\"\n\
          subject = \"…\"\n\
@@ -127,26 +150,31 @@ pub fn brief(goal: &str, wrong: &str, facts: &PlanningFacts) -> String {
     )
 }
 
-/// Returns the plan in an answer, and whether it is JSON. The plan is the first marked block, or else the whole answer.
-pub fn block(said: &str) -> (String, bool) {
+/// Returns the plan in an answer, and whether it is JSON. The plan is the first marked block, or
+/// else the whole answer.
+pub fn extract_plan(said: &str) -> (String, bool) {
     let fenced = |mark: &str| {
         let from = said.find(mark)? + mark.len();
         let rest = &said[from..];
         let begin = rest.find('\n')? + 1;
-        let end = rest[begin..].find("\n```").map_or(rest.len(), |it| begin + it + 1);
+        let end = rest[begin..]
+            .find("\n```")
+            .map_or(rest.len(), |it| begin + it + 1);
         Some(rest[begin..end].to_owned())
     };
     if let Some(text) = fenced("```json") {
         return (text, true);
     }
-    let text = fenced("```toml").or_else(|| fenced("```")).unwrap_or_else(|| said.to_owned());
+    let text = fenced("```toml")
+        .or_else(|| fenced("```"))
+        .unwrap_or_else(|| said.to_owned());
     let json = text.trim_start().starts_with('{') || text.trim_start().starts_with("[{");
     (text, json)
 }
 
-/// Returns an estimate in words for `tasks` tasks: the middle half of the times and costs of tasks that landed before,
-/// in milliseconds and in millionths of a dollar.
-pub fn estimated(mut times: Vec<u64>, mut costs: Vec<u64>, tasks: u64) -> String {
+/// Returns an estimate in words for `tasks` tasks: the middle half of the times and costs of tasks
+/// that landed before, in milliseconds and in millionths of a dollar.
+pub fn estimate_text(mut times: Vec<u64>, mut costs: Vec<u64>, tasks: u64) -> String {
     let half = |all: &mut Vec<u64>| {
         all.sort_unstable();
         let at = |quarter: usize| all.get(all.len() * quarter / 4).or(all.last()).copied();
@@ -155,9 +183,17 @@ pub fn estimated(mut times: Vec<u64>, mut costs: Vec<u64>, tasks: u64) -> String
     let from = times.len().max(costs.len());
     let usd = |micro: u64| format!("${:.2}", micro as f64 / 1e6);
     let cost = half(&mut costs).map(|(low, high)| format!("{}-{}", usd(low), usd(high)));
-    let time = half(&mut times).map(|(low, high)| format!("{} to {} of work", span(low), span(high)));
+    let time = half(&mut times).map(|(low, high)| {
+        format!(
+            "{} to {} of work",
+            short_duration(low),
+            short_duration(high)
+        )
+    });
     match (cost, time) {
-        (None, None) => "none, because no task with a known time or cost has landed here yet".into(),
+        (None, None) => {
+            "none, because no task with a known time or cost has landed here yet".into()
+        }
         (cost, time) => {
             let parts: Vec<String> = cost.into_iter().chain(time).collect();
             let tasks = if from == 1 { "task" } else { "tasks" };
@@ -173,21 +209,40 @@ mod tests {
     #[test]
     fn plan_is_found_in_an_answer() {
         let toml = "[[task]]\nsubject = \"x\"\n";
-        assert_eq!(block(toml), (toml.to_owned(), false));
-        assert_eq!(block(&format!("Here it is:\n\n```toml\n{toml}```\nGood luck!")), (toml.to_owned(), false));
-        assert_eq!(block(&format!("```\n{toml}```")), (toml.to_owned(), false));
-        assert_eq!(block("```json\n{\"task\": []}\n```"), ("{\"task\": []}\n".to_owned(), true));
-        assert!(block("{\"task\": []}").1);
-        assert_eq!(block("```toml\nno end"), ("no end".to_owned(), false));
+        assert_eq!(extract_plan(toml), (toml.to_owned(), false));
+        assert_eq!(
+            extract_plan(&format!("Here it is:\n\n```toml\n{toml}```\nGood luck!")),
+            (toml.to_owned(), false)
+        );
+        assert_eq!(
+            extract_plan(&format!("```\n{toml}```")),
+            (toml.to_owned(), false)
+        );
+        assert_eq!(
+            extract_plan("```json\n{\"task\": []}\n```"),
+            ("{\"task\": []}\n".to_owned(), true)
+        );
+        assert!(extract_plan("{\"task\": []}").1);
+        assert_eq!(
+            extract_plan("```toml\nno end"),
+            ("no end".to_owned(), false)
+        );
     }
 
     /// A missing price does not count as zero.
     #[test]
     fn estimate_names_the_number_of_tasks_it_is_based_on() {
-        assert!(estimated(vec![], vec![], 7).contains("none"));
-        let text = estimated(vec![60_000; 8], vec![], 2);
+        assert!(estimate_text(vec![], vec![], 7).contains("none"));
+        let text = estimate_text(vec![60_000; 8], vec![], 2);
         assert_eq!(text, "2m to 2m of work · based on 8 landed tasks");
-        let text = estimated(vec![1_000, 60_000, 120_000, 600_000], vec![100_000, 200_000, 300_000, 400_000], 10);
-        assert_eq!(text, "$2.00-$4.00 · 10m to 1h of work · based on 4 landed tasks");
+        let text = estimate_text(
+            vec![1_000, 60_000, 120_000, 600_000],
+            vec![100_000, 200_000, 300_000, 400_000],
+            10,
+        );
+        assert_eq!(
+            text,
+            "$2.00-$4.00 · 10m to 1h of work · based on 4 landed tasks"
+        );
     }
 }

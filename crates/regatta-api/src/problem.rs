@@ -1,6 +1,7 @@
-//! The error that every interface returns: a code for programs, a sentence and a next step for people (RFC 9457).
+//! The error that every interface returns: a code for programs, a sentence and a next step for
+//! people (RFC 9457).
 
-use regatta_core::refusal::{Class, Refusal};
+use regatta_core::refusal::{Refusal, RefusalClass};
 use serde::{Deserialize, Serialize};
 
 /// A problem document.
@@ -24,13 +25,25 @@ pub struct Problem {
 }
 
 impl Problem {
-    pub fn new(status: u16, code: &str, message: impl Into<String>, hint: impl Into<String>) -> Problem {
-        Problem { status, code: code.into(), message: message.into(), hint: hint.into(), retryable: false, about: None }
+    pub fn new(
+        status: u16,
+        code: &str,
+        message: impl Into<String>,
+        hint: impl Into<String>,
+    ) -> Problem {
+        Problem {
+            status,
+            code: code.into(),
+            message: message.into(),
+            hint: hint.into(),
+            retryable: false,
+            about: None,
+        }
     }
 
     /// Returns the document as it is sent over HTTP. It repeats the fields under the names of RFC
     /// 9457, for clients that know only those.
-    pub fn document(&self) -> serde_json::Value {
+    pub fn to_json(&self) -> serde_json::Value {
         let mut document = serde_json::to_value(self).unwrap_or_default();
         document["type"] = format!("urn:regatta:problem:{}", self.code).into();
         document["title"] = self.code.replace('_', " ").into();
@@ -58,10 +71,16 @@ impl Problem {
 
     pub(crate) fn no_such_verb(name: &str) -> Problem {
         let name: String = name.chars().take(60).collect();
-        Problem::new(404, "no_such_verb", format!("there is no verb {name:?}"), "see them all: regatta schema")
+        Problem::new(
+            404,
+            "no_such_verb",
+            format!("there is no verb {name:?}"),
+            "see them all: regatta schema",
+        )
     }
 
-    /// Returns the exit code of a command that ends with this problem; see `regatta help exit-codes`.
+    /// Returns the exit code of a command that ends with this problem; see `regatta help
+    /// exit-codes`.
     pub fn exit_code(&self) -> u8 {
         match (self.code.as_str(), self.status) {
             ("timed_out", _) => 124,
@@ -90,18 +109,18 @@ impl Problem {
 impl From<&Refusal> for Problem {
     fn from(it: &Refusal) -> Problem {
         let status = match it.class() {
-            Class::Usage => 400,
-            Class::Missing => 404,
-            Class::State | Class::Conflict => 409,
-            Class::Changed => 412,
+            RefusalClass::Usage => 400,
+            RefusalClass::Missing => 404,
+            RefusalClass::State | RefusalClass::Conflict => 409,
+            RefusalClass::Changed => 412,
         };
         Problem {
             status,
             code: it.code().into(),
             message: it.message(),
             hint: it.hint(),
-            retryable: it.retryable(),
-            about: it.about(),
+            retryable: it.is_retryable(),
+            about: it.subject_id(),
         }
     }
 }
@@ -110,16 +129,38 @@ impl From<&Refusal> for Problem {
 mod tests {
     use super::*;
     use regatta_core::ids::{AgentName, ClaimId, TaskId};
-    use regatta_core::task::Status;
+    use regatta_core::task::TaskStatus;
 
     #[test]
     fn refusals_have_their_status_and_exit_code() {
         let code = |it: Refusal| (Problem::from(&it).status, Problem::from(&it).exit_code());
         assert_eq!(code(Refusal::ClaimHeld { holders: vec![] }), (409, 5));
-        assert_eq!(code(Refusal::StaleClaimToken { claim: ClaimId(1) }), (409, 5));
-        assert_eq!(code(Refusal::AtCapacity { agent: AgentName::new("a").unwrap(), running: 3, max: 3 }), (409, 1));
+        assert_eq!(
+            code(Refusal::StaleClaimToken { claim: ClaimId(1) }),
+            (409, 5)
+        );
+        assert_eq!(
+            code(Refusal::AtCapacity {
+                agent: AgentName::new("a").unwrap(),
+                running: 3,
+                max: 3
+            }),
+            (409, 1)
+        );
         assert_eq!(code(Refusal::NoSuchTask { task: TaskId(1) }), (404, 1));
-        assert_eq!(code(Refusal::Finished { task: TaskId(1), status: Status::Completed }), (409, 1));
-        assert_eq!(code(Refusal::Invalid { what: String::new(), hint: String::new() }), (400, 2));
+        assert_eq!(
+            code(Refusal::Finished {
+                task: TaskId(1),
+                status: TaskStatus::Completed
+            }),
+            (409, 1)
+        );
+        assert_eq!(
+            code(Refusal::Invalid {
+                what: String::new(),
+                hint: String::new()
+            }),
+            (400, 2)
+        );
     }
 }

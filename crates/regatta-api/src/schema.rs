@@ -1,8 +1,9 @@
-//! JSON Schema of inputs and answers: `task.add` is a verb's input, `task.list:data` the data of an answer.
+//! JSON Schema of inputs and answers: `task.add` is a verb's input, `task.list:data` the data of an
+//! answer.
 //!
 //! `schemas.json` holds all of them. `UPDATE_GOLDEN=1 cargo test -p xtask --test schemas` writes it from the types, and
-//! that test fails while the file and the types differ. The program only reads the file, so that a build does not have
-//! to compile the derived schemas of 500 types (ADR 21).
+//! that test fails while the file and the types differ. The program only reads the file, so that a
+//! build does not have to compile the derived schemas of 500 types (ADR 21).
 
 #[cfg(feature = "schema")]
 mod derive;
@@ -16,26 +17,26 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
-const FILE: &str = include_str!("schema/schemas.json");
+const SCHEMAS_JSON: &str = include_str!("schema/schemas.json");
 
 /// Kind of the settings of a project, which are only a part of a settings file.
-const SETTINGS: &str = "project.settings";
+const SETTINGS_KIND: &str = "project.settings";
 
 /// Start of a reference to a definition.
-const DEFINITIONS: &str = "#/$defs/";
+const DEFINITION_PREFIX: &str = "#/$defs/";
 
 /// The content of the file. A schema is parsed when it is asked for.
 #[derive(Deserialize)]
-struct Schemas<'a> {
+struct SchemaFile<'a> {
     #[serde(borrow)]
     definitions: BTreeMap<&'a str, &'a RawValue>,
     #[serde(borrow)]
     kinds: BTreeMap<&'a str, &'a RawValue>,
 }
 
-fn schemas() -> &'static Schemas<'static> {
-    static SCHEMAS: OnceLock<Schemas<'static>> = OnceLock::new();
-    SCHEMAS.get_or_init(|| serde_json::from_str(FILE).expect("a test reads the file"))
+fn schemas() -> &'static SchemaFile<'static> {
+    static SCHEMAS: OnceLock<SchemaFile<'static>> = OnceLock::new();
+    SCHEMAS.get_or_init(|| serde_json::from_str(SCHEMAS_JSON).expect("a test reads the file"))
 }
 
 fn parse(text: &RawValue) -> Value {
@@ -43,14 +44,20 @@ fn parse(text: &RawValue) -> Value {
 }
 
 /// Returns the schema of a kind, with the definitions that it needs.
-pub fn of(kind: &str) -> Option<Value> {
+pub fn schema_of(kind: &str) -> Option<Value> {
     let schemas = schemas();
     let mut schema = parse(schemas.kinds.get(kind)?);
-    let (mut needed, mut found) = (references(&schema), Map::new());
+    let (mut needed, mut found) = (referenced_definitions(&schema), Map::new());
     while let Some(name) = needed.pop_first() {
-        let Some(definition) = schemas.definitions.get(name.as_str()) else { continue };
+        let Some(definition) = schemas.definitions.get(name.as_str()) else {
+            continue;
+        };
         let definition = parse(definition);
-        needed.extend(references(&definition).into_iter().filter(|next| *next != name && !found.contains_key(next)));
+        needed.extend(
+            referenced_definitions(&definition)
+                .into_iter()
+                .filter(|next| *next != name && !found.contains_key(next)),
+        );
         found.insert(name, definition);
     }
     if !found.is_empty() {
@@ -60,23 +67,31 @@ pub fn of(kind: &str) -> Option<Value> {
 }
 
 /// Returns the schema of a project's settings.
-pub fn settings() -> Value {
-    of(SETTINGS).expect("a test looks it up")
+pub fn settings_schema() -> Value {
+    schema_of(SETTINGS_KIND).expect("a test looks it up")
 }
 
 /// Returns every kind that [`of`] knows.
-pub fn kinds() -> Vec<String> {
-    schemas().kinds.keys().filter(|kind| **kind != SETTINGS).map(|kind| (*kind).to_owned()).collect()
+pub fn all_kinds() -> Vec<String> {
+    schemas()
+        .kinds
+        .keys()
+        .filter(|kind| **kind != SETTINGS_KIND)
+        .map(|kind| (*kind).to_owned())
+        .collect()
 }
 
 /// Returns the names of the definitions that a schema refers to.
-fn references(schema: &Value) -> BTreeSet<String> {
+fn referenced_definitions(schema: &Value) -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     let mut open = vec![schema];
     while let Some(value) = open.pop() {
         match value {
             Value::Object(fields) => {
-                let to = fields.get("$ref").and_then(Value::as_str).and_then(|to| to.strip_prefix(DEFINITIONS));
+                let to = fields
+                    .get("$ref")
+                    .and_then(Value::as_str)
+                    .and_then(|to| to.strip_prefix(DEFINITION_PREFIX));
                 found.extend(to.map(str::to_owned));
                 open.extend(fields.values());
             }
@@ -87,13 +102,17 @@ fn references(schema: &Value) -> BTreeSet<String> {
     found
 }
 
-/// Returns a schema in which each reference to a definition is what `target` makes of the definition's name.
+/// Returns a schema in which each reference to a definition is what `target` makes of the
+/// definition's name.
 pub(crate) fn map_references(schema: Value, target: &mut dyn FnMut(&str) -> String) -> Value {
     match schema {
         Value::Object(fields) => {
             let mut mapped = Map::new();
             for (name, value) in fields {
-                let definition = value.as_str().filter(|_| name == "$ref").and_then(|to| to.strip_prefix(DEFINITIONS));
+                let definition = value
+                    .as_str()
+                    .filter(|_| name == "$ref")
+                    .and_then(|to| to.strip_prefix(DEFINITION_PREFIX));
                 let value = match definition {
                     Some(definition) => Value::String(target(definition)),
                     None => map_references(value, target),
@@ -102,7 +121,12 @@ pub(crate) fn map_references(schema: Value, target: &mut dyn FnMut(&str) -> Stri
             }
             Value::Object(mapped)
         }
-        Value::Array(items) => Value::Array(items.into_iter().map(|item| map_references(item, target)).collect()),
+        Value::Array(items) => Value::Array(
+            items
+                .into_iter()
+                .map(|item| map_references(item, target))
+                .collect(),
+        ),
         other => other,
     }
 }
@@ -114,14 +138,17 @@ mod tests {
 
     #[test]
     fn every_schema_has_the_definitions_that_it_refers_to() {
-        for kind in kinds() {
-            let schema = of(&kind).unwrap();
+        for kind in all_kinds() {
+            let schema = schema_of(&kind).unwrap();
             let definitions = schema["$defs"].as_object().cloned().unwrap_or_default();
             let names: BTreeSet<String> = definitions.keys().cloned().collect();
-            assert_eq!(names, references(&schema), "{kind}");
+            assert_eq!(names, referenced_definitions(&schema), "{kind}");
         }
-        assert!(VERBS.iter().all(|verb| of(verb.name).is_some()), "every verb has a schema of its input");
-        assert!(settings()["properties"]["landing"].is_object());
-        assert_eq!(of("no.such.kind"), None);
+        assert!(
+            VERBS.iter().all(|verb| schema_of(verb.name).is_some()),
+            "every verb has a schema of its input"
+        );
+        assert!(settings_schema()["properties"]["landing"].is_object());
+        assert_eq!(schema_of("no.such.kind"), None);
     }
 }

@@ -1,55 +1,55 @@
 //! Inputs and views of the verbs of teams.
 //!
-//! The list shows [`Summary`]. The detail shows the same summary beside three separate records: the desired, the
-//! resolved and the live state.
+//! The list shows [`TeamSummary`]. The detail shows the same summary beside three separate records:
+//! the desired, the resolved and the live state.
 
 use regatta_core::board::Board;
 use regatta_core::ids::{AttemptId, MemberName, TaskId, TeamName};
-use regatta_core::launch::{self, Launch, Live, Summary};
-use regatta_core::team::{Backup, Edit, Team};
+use regatta_core::launch::{self, MemberActivity, TeamLaunch, TeamSummary};
+use regatta_core::team::{EditTeam, Team, TeamBackup};
 use serde::{Deserialize, Serialize};
 
 use crate::input::inputs;
 
 inputs! {
-    Named { team: TeamName }
+    TeamNameInput { team: TeamName }
     /// Selects the teams to list.
-    List {
+    TeamFilter {
         /// Also deleted teams.
         #[serde(default)] deleted: bool,
     }
-    Change { team: TeamName, edit: Edit }
-    Start {
+    TeamEdit { team: TeamName, edit: EditTeam }
+    StartTeam {
         team: TeamName,
         /// Members that are not started this time.
         #[serde(default)] left_out: Vec<MemberName>,
         /// Time to wait for the outcome of every lane.
         #[serde(default)] wait_ms: u64,
     }
-    Again {
+    RelaunchTeam {
         team: TeamName,
         #[serde(default)] wait_ms: u64,
     }
-    Halt {
+    StopTeam {
         team: TeamName,
         #[serde(default)] reason: String,
         /// Time to wait until no program of the team runs.
         #[serde(default)] wait_ms: u64,
     }
-    Retry {
+    RetryTeam {
         team: TeamName,
         member: MemberName,
         #[serde(default)] wait_ms: u64,
     }
-    Restore { backup: Backup }
+    RestoreTeam { backup: TeamBackup }
 }
 
 /// The live state of a member, with its evidence.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct LiveView {
+pub struct MemberLiveView {
     pub name: MemberName,
-    pub live: Live,
+    pub live: MemberActivity,
     /// Its session, if it has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session: Option<AttemptId>,
@@ -65,40 +65,48 @@ pub struct LiveView {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct TeamView {
-    pub summary: Summary,
+    pub summary: TeamSummary,
     pub desired: Team,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub resolved: Option<Launch>,
-    pub live: Vec<LiveView>,
+    pub resolved: Option<TeamLaunch>,
+    pub live: Vec<MemberLiveView>,
     /// Set if anything of the team runs or is being started.
     pub up: bool,
     /// Launches before the last one, newest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub history: Vec<Launch>,
+    pub history: Vec<TeamLaunch>,
 }
 
 impl TeamView {
-    /// Builds the view of a team; `silent` returns the milliseconds since an attempt's program last wrote something.
-    pub fn of(board: &Board, team: &Team, silent: impl Fn(AttemptId) -> Option<u64>) -> TeamView {
-        let resolved = launch::of(board, team);
-        let live = resolved.map(|it| &it.members).into_iter().flatten().map(|it| {
-            let session = it.attempt.filter(|id| board.attempts.contains_key(id));
-            let silent_ms = session.and_then(&silent);
-            let works = board.attempts.values().filter(|at| at.agent == it.agent && at.standing.is_none());
-            LiveView {
-                name: it.name.clone(),
-                live: launch::live(board, it, silent_ms),
-                session,
-                tasks: works.map(|it| it.task).collect(),
-                silent_ms,
-            }
-        });
+    /// Builds the view of a team; `silent` returns the milliseconds since an attempt's program last
+    /// wrote something.
+    pub fn new(board: &Board, team: &Team, silent: impl Fn(AttemptId) -> Option<u64>) -> TeamView {
+        let resolved = launch::latest_launch(board, team);
+        let live = resolved
+            .map(|it| &it.members)
+            .into_iter()
+            .flatten()
+            .map(|it| {
+                let session = it.attempt.filter(|id| board.attempts.contains_key(id));
+                let silent_ms = session.and_then(&silent);
+                let works = board
+                    .attempts
+                    .values()
+                    .filter(|at| at.agent == it.agent && at.session_of.is_none());
+                MemberLiveView {
+                    name: it.name.clone(),
+                    live: launch::activity(board, it, silent_ms),
+                    session,
+                    tasks: works.map(|it| it.task).collect(),
+                    silent_ms,
+                }
+            });
         TeamView {
             summary: launch::summary(board, team),
             live: live.collect(),
             up: launch::is_up(board, team),
             desired: team.clone(),
-            resolved: resolved.map(|it| Launch::clone(it)),
+            resolved: resolved.map(|it| TeamLaunch::clone(it)),
             history: vec![],
         }
     }

@@ -4,49 +4,52 @@ mod bridge; // conversations and bridges
 mod cost; // cost, and the work that it paid for
 mod graph; // dependency graphs with their layout
 mod inbox; // the inbox
+mod messages;
 mod mission; // missions
-mod past; // why something waits, and its history
 mod queue; // the landing queue and its batches
 mod replay; // replays of missions
-mod talk; // the bus and the hooks
+mod why; // why something waits, and its history // the bus and the hooks
 
 use regatta_core::agent::{self, Agent, Capacity};
+use regatta_core::agent_protocol::RequestContent;
 use regatta_core::attempt::Attempt;
 use regatta_core::board::Board;
 use regatta_core::bus::Message;
-use regatta_core::claim::{Claim, Mode, Owner, Wait};
+use regatta_core::claim::{Claim, ClaimMode, ClaimOwner, ClaimWait};
 use regatta_core::event::Recorded;
-use regatta_core::gates::{self, Passage, Says};
 use regatta_core::ids::{
-    AgentName, ApprovalId, AttemptId, ClaimId, CommitId, MissionId, Now, ProjectName, TaskId, WaitId,
+    AgentName, ApprovalId, AttemptId, ClaimId, CommitId, MissionId, Now, ProjectName, TaskId,
+    WaitId,
 };
-use regatta_core::life::Life;
 use regatta_core::pattern::{PathPattern, Uri};
 use regatta_core::project::{RuleAction, StandingRule};
-use regatta_core::refusal::Holder;
+use regatta_core::refusal::ClaimHolder;
 use regatta_core::schedule::{self, WaitReason};
-use regatta_core::scope::{self, Escape};
-use regatta_core::session::Want;
-use regatta_core::task::{Status, Task};
-use regatta_core::{approval, budget, map, provider};
+use regatta_core::scope_escape::{self, ScopeEscape};
+use regatta_core::start_gates::{self, GateResult, GateVerdict};
+use regatta_core::task::{Task, TaskStatus};
+use regatta_core::task_timeline::TaskTimeline;
+use regatta_core::{approval, budget, file_map, provider_outage};
 use serde::{Deserialize, Serialize};
 
-use crate::verb::Scope as TokenScope;
+use crate::verb::TokenScope;
 
-pub use bridge::{BridgeView, ConversationLineView, HealthView};
-pub use cost::{CameView, CostRow, CostTable, CostView, LinesView, forecast_words, price_words};
-pub use graph::{EdgeView, GraphView, NodeView};
-pub use inbox::{InboxView, Way};
+pub use bridge::{BridgeHealthView, BridgeView, ConversationLineView};
+pub use cost::{
+    CostRow, CostTable, CostView, LandedLinesView, SpendResultsView, forecast_text, price_text,
+};
+pub use graph::{GraphEdgeView, GraphNodeView, GraphView};
+pub use inbox::{InboxChoice, InboxView};
+pub use messages::*;
 pub use mission::{GuideView, MissionLineView, MissionView};
-pub use past::{AgentWhyView, PastView, WhyView, span};
 pub use queue::{BatchView, LandingView, QueueView, landing_states};
-pub use replay::{FiguresView, MarkView, ReplayView};
-pub use talk::*;
+pub use replay::{MissionFiguresView, ReplayMarkView, ReplayView};
+pub use why::{AgentWhyView, TaskHistoryView, WhyView, short_duration};
 
 /// An answer: the data, and the revision at which it was true.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct Answer<T> {
+pub struct VerbAnswer<T> {
     pub revision: u64,
     pub data: T,
 }
@@ -67,37 +70,41 @@ pub struct TaskView {
     /// The open request of its agent. The agent waits for the answer, or went on without it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub asks: Option<ApprovalId>,
-    /// When the program last wrote or received something, in milliseconds since 1970: the age of the evidence.
+    /// When the program last wrote or received something, in milliseconds since 1970: the age of
+    /// the evidence.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub heard_wall: Option<u64>,
-    /// Gate results: of the live attempt when it started, or of a start now. Only set when one task is shown.
+    /// Gate results: of the live attempt when it started, or of a start now. Only set when one task
+    /// is shown.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub gates: Vec<Passage>,
+    pub gates: Vec<GateResult>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub attempts: Vec<Attempt>,
     /// Path of its unfinished work on the daemon's machine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workspace: Option<String>,
-    /// The commit that replaced the landed commit when the trunk was rebased onto a remote's. Only set when one task is
-    /// shown.
+    /// The commit that replaced the landed commit when the trunk was rebased onto a remote's. Only
+    /// set when one task is shown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub now_as: Option<CommitId>,
     /// Its activities from the beginning on. Only set when one task is shown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub life: Option<Life>,
+    pub life: Option<TaskTimeline>,
 }
 
 impl TaskView {
     /// Builds the view of a task from the board.
-    pub fn of(board: &Board, task: &Task, now: Now) -> TaskView {
+    pub fn new(board: &Board, task: &Task, now: Now) -> TaskView {
         let attempt = task.attempt.and_then(|it| board.attempts.get(&it));
         TaskView {
             task: task.clone(),
-            word: word_on(board, task).into(),
+            word: task_state_label(board, task).into(),
             waits: schedule::wait_reasons(board, task, now),
-            live: attempt.filter(|it| it.supervised || it.by_hand).map(|it| liveness(board, it)),
+            live: attempt
+                .filter(|it| it.supervised || it.by_hand)
+                .map(|it| program_activity(board, it)),
             asks: attempt
-                .and_then(|it| approval::open_of(board, it))
+                .and_then(|it| approval::open_request_of(board, it))
                 .or_else(|| approval::open_question(board, task.id))
                 .map(|it| it.id),
             heard_wall: None,
@@ -113,30 +120,51 @@ impl TaskView {
     pub fn with_gates(mut self, board: &Board, now: Now) -> TaskView {
         let live = self.task.attempt.and_then(|it| board.attempts.get(&it));
         self.gates = match live {
-            Some(attempt) => gates::all(&attempt.gates),
+            Some(attempt) => start_gates::restore_results(&attempt.gates),
             None if self.task.status.is_waiting() => {
-                let held = self.task.mission.and_then(|it| board.missions.get(&it)).map_or(&[][..], |it| &it.held);
+                let held = self
+                    .task
+                    .mission
+                    .and_then(|it| board.missions.get(&it))
+                    .map_or(&[][..], |it| &it.blocking_gates);
                 let held = |gate| held.iter().find(|it| it.gate == gate).cloned();
-                let now = gates::judge(board, &self.task, &gates::Facts::default(), now);
-                now.into_iter().map(|it| held(it.gate).filter(|_| it.says != Says::Block).unwrap_or(it)).collect()
+                let now = start_gates::evaluate(
+                    board,
+                    &self.task,
+                    &start_gates::StartFacts::default(),
+                    now,
+                );
+                now.into_iter()
+                    .map(|it| {
+                        held(it.gate)
+                            .filter(|_| it.verdict != GateVerdict::Block)
+                            .unwrap_or(it)
+                    })
+                    .collect()
             }
             None => vec![],
         };
         self
     }
 
-    /// Adds the age of the evidence. A working program is `silent` after a third of `silence_ms` without output, and
+    /// Adds the age of the evidence. A working program is `silent` after a third of `silence_ms`
+    /// without output, and
     /// `hung` after all of it.
-    pub fn heard(mut self, heard_wall: Option<u64>, silence_ms: u64, now: Now) -> TaskView {
-        let age = heard_wall.map(|it| now.wall.saturating_sub(it));
-        if self.live.as_deref() == Some(WORKING)
+    pub fn with_last_output(
+        mut self,
+        heard_wall: Option<u64>,
+        silence_ms: u64,
+        now: Now,
+    ) -> TaskView {
+        let age = heard_wall.map(|it| now.unix_ms.saturating_sub(it));
+        if self.live.as_deref() == Some(IN_TURN_TEXT)
             && let Some(age) = age
         {
             let word = if age >= silence_ms { "hung" } else { "silent" };
             if age >= silence_ms / 3 {
                 self.live = Some(word.to_owned());
             }
-            if age >= silence_ms && self.task.standing.is_some() {
+            if age >= silence_ms && self.task.session_of.is_some() {
                 self.word = word.to_owned();
             }
         }
@@ -146,36 +174,36 @@ impl TaskView {
 }
 
 /// The program is in a turn.
-const WORKING: &str = "working";
+const IN_TURN_TEXT: &str = "working";
 
 /// A person has taken the task over.
-pub const BY_HAND: &str = "a person works on it";
+pub const TAKEN_OVER_TEXT: &str = "a person works on it";
 
 /// Returns the activity of a supervised attempt's program, judged from the evidence on the board.
-pub fn liveness(board: &Board, attempt: &Attempt) -> String {
+pub fn program_activity(board: &Board, attempt: &Attempt) -> String {
     if attempt.stopping.is_some() {
         return "stopping".into();
     }
-    if attempt.phase == regatta_core::attempt::Phase::Validating {
+    if attempt.phase == regatta_core::attempt::AttemptPhase::Validating {
         return "being checked".into();
     }
-    if let Some(open) = approval::open_of(board, attempt) {
-        let what = match open.ask.want {
-            Want::Permission { .. } => "permission",
-            Want::Question { .. } => "an answer",
+    if let Some(open) = approval::open_request_of(board, attempt) {
+        let what = match open.request.content {
+            RequestContent::Permission { .. } => "permission",
+            RequestContent::Question { .. } => "an answer",
         };
         return format!("waiting for {what} ({})", open.id);
     }
     if attempt.by_hand {
-        return BY_HAND.into();
+        return TAKEN_OVER_TEXT.into();
     }
-    let talk = &attempt.talk;
-    match (&talk.held, attempt.talks) {
+    let talk = &attempt.session;
+    match (&talk.hold_reason, attempt.accepts_follow_ups) {
         (Some(reason), _) => format!("held: {reason}"),
-        (None, true) if talk.session.is_none() && talk.turns == 0 => "starting".into(),
+        (None, true) if talk.session_id.is_none() && talk.turns == 0 => "starting".into(),
         (None, true) if talk.closing => "ending".into(),
         (None, true) if !talk.in_turn => "idle".into(),
-        _ => WORKING.into(),
+        _ => IN_TURN_TEXT.into(),
     }
 }
 
@@ -189,26 +217,38 @@ pub struct EscapeView {
     pub project: ProjectName,
     pub subject: String,
     #[serde(flatten)]
-    pub escape: Escape,
+    pub escape: ScopeEscape,
     /// The follow-up task that was made of it.
     pub follow_up: Option<TaskId>,
 }
 
 impl EscapeView {
     /// Returns all escapes of these tasks, oldest first.
-    pub fn all(tasks: &[Task]) -> Vec<EscapeView> {
-        let by = |id: &str| tasks.iter().find(|it| it.alias.as_deref() == Some(id)).map(|it| it.id);
+    pub fn list(tasks: &[Task]) -> Vec<EscapeView> {
+        let by = |id: &str| {
+            tasks
+                .iter()
+                .find(|it| it.alias.as_deref() == Some(id))
+                .map(|it| it.id)
+        };
         let of = |task: &Task| -> Vec<EscapeView> {
-            let view = |(nth, escape): (usize, &Escape)| {
-                let id = scope::name_of(task.id, nth);
+            let view = |(nth, escape): (usize, &ScopeEscape)| {
+                let id = scope_escape::escape_name(task.id, nth);
                 let follow_up = by(&id);
                 let (project, subject) = (task.project.clone(), task.subject.clone());
-                EscapeView { id, task: task.id, project, subject, escape: escape.clone(), follow_up }
+                EscapeView {
+                    id,
+                    task: task.id,
+                    project,
+                    subject,
+                    escape: escape.clone(),
+                    follow_up,
+                }
             };
             task.escapes.iter().enumerate().map(view).collect()
         };
         let mut all: Vec<EscapeView> = tasks.iter().flat_map(of).collect();
-        all.sort_by_key(|it| it.escape.wall);
+        all.sort_by_key(|it| it.escape.unix_ms);
         all
     }
 }
@@ -225,7 +265,7 @@ pub struct RuleView {
 /// A standing rule that applies to a task or a change.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct MetView {
+pub struct RuleMatchView {
     /// One of: `start`, `landing`.
     pub before: String,
     pub action: RuleAction,
@@ -235,7 +275,7 @@ pub struct MetView {
 /// The result of one check.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct EvidenceView {
+pub struct CheckResultView {
     pub check: String,
     pub passed: bool,
     pub how: String,
@@ -247,7 +287,7 @@ pub struct EvidenceView {
 /// One record of an attempt's journal, with its meaning.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct LineView {
+pub struct JournalRecordView {
     /// Its number in the journal; the next page starts at the following number.
     pub n: u64,
     pub at_wall: u64,
@@ -255,14 +295,15 @@ pub struct LineView {
     pub stream: String,
     /// The line as it was written, without secrets.
     pub line: String,
-    pub said: Vec<regatta_core::session::Said>,
+    pub said: Vec<regatta_core::agent_protocol::AgentEvent>,
 }
 
-/// A budget and the amount spent. `spent` is empty for a budget that each task or attempt has separately.
+/// A budget and the amount spent. `spent` is empty for a budget that each task or attempt has
+/// separately.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct BudgetView {
-    pub scope: budget::Scope,
+    pub scope: budget::BudgetScope,
     pub ceiling: budget::Ceiling,
     pub spent: Option<budget::Spend>,
 }
@@ -281,13 +322,18 @@ pub struct BudgetsView {
 }
 
 impl BudgetsView {
-    /// Builds the view of the budgets, with the cost of today and of `days` days before. Days are in UTC.
-    pub fn of(board: &Board, now: Now, days: u32) -> BudgetsView {
+    /// Builds the view of the budgets, with the cost of today and of `days` days before. Days are
+    /// in UTC.
+    pub fn new(board: &Board, now: Now, days: u32) -> BudgetsView {
         let day = budget::day_of(now);
         let first = day.saturating_sub(u64::from(days));
         let mut by_agent: std::collections::BTreeMap<AgentName, budget::Spend> = Default::default();
         let mut all = budget::Spend::default();
-        for ((_, agent), spend) in board.ledger.range((first, None)..).filter(|it| it.0.0 <= day) {
+        for ((_, agent), spend) in board
+            .ledger
+            .range((first, None)..)
+            .filter(|it| it.0.0 <= day)
+        {
             match agent {
                 Some(agent) => {
                     let sum = by_agent.entry(agent.clone()).or_default();
@@ -296,17 +342,21 @@ impl BudgetsView {
                 None => all = all.plus(spend),
             }
         }
-        let spent = |scope: &budget::Scope| match scope {
-            budget::Scope::Attempt | budget::Scope::EachTask => None,
-            budget::Scope::Task(it) => board.tasks.get(it).map(|it| it.spent),
-            budget::Scope::Mission(it) => board.missions.get(it).map(|it| it.spent),
-            budget::Scope::Agent(it) => Some(budget::spent_on(board, day, Some(it))),
-            budget::Scope::Day => Some(budget::spent_on(board, day, None)),
+        let spent = |scope: &budget::BudgetScope| match scope {
+            budget::BudgetScope::Attempt | budget::BudgetScope::EachTask => None,
+            budget::BudgetScope::Task(it) => board.tasks.get(it).map(|it| it.spent),
+            budget::BudgetScope::Mission(it) => board.missions.get(it).map(|it| it.spent),
+            budget::BudgetScope::Agent(it) => Some(budget::spent_on(board, day, Some(it))),
+            budget::BudgetScope::Day => Some(budget::spent_on(board, day, None)),
         };
         let budgets = board.budgets.values();
         BudgetsView {
             budgets: budgets
-                .map(|it| BudgetView { scope: it.scope.clone(), ceiling: it.ceiling, spent: spent(&it.scope) })
+                .map(|it| BudgetView {
+                    scope: it.scope.clone(),
+                    ceiling: it.ceiling,
+                    spent: spent(&it.scope),
+                })
                 .collect(),
             today: budget::spent_on(board, day, None),
             by_agent: by_agent.into_iter().collect(),
@@ -316,13 +366,20 @@ impl BudgetsView {
 }
 
 /// Returns the status word of a task. A member's session has the status of its member.
-pub fn word_on(board: &Board, task: &Task) -> &'static str {
-    regatta_core::launch::at(board, task, None).map_or_else(|| word(task), regatta_core::launch::Live::word)
+pub fn task_state_label(board: &Board, task: &Task) -> &'static str {
+    regatta_core::launch::activity_of_task(board, task, None).map_or_else(
+        || status_label(task),
+        regatta_core::launch::MemberActivity::label,
+    )
 }
 
 /// Returns the status word of a task's status.
-pub fn word(task: &Task) -> &'static str {
-    if task.status == Status::Completed && task.landed.is_some() { "landed" } else { task.status.word() }
+pub fn status_label(task: &Task) -> &'static str {
+    if task.status == TaskStatus::Completed && task.landed.is_some() {
+        "landed"
+    } else {
+        task.status.label()
+    }
 }
 
 /// An agent with its capacity.
@@ -332,7 +389,8 @@ pub struct AgentView {
     #[serde(flatten)]
     pub agent: Agent,
     pub capacity: Capacity,
-    /// One of: idle; busy; parked, while it takes no work; offline, until the agent or a runner for it registers again.
+    /// One of: idle; busy; parked, while it takes no work; offline, until the agent or a runner for
+    /// it registers again.
     pub state: String,
     pub tasks: Vec<TaskId>,
     /// Why it takes no work at present.
@@ -341,7 +399,8 @@ pub struct AgentView {
     /// When its program last wrote something, if a program runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub heard_wall: Option<u64>,
-    /// The reason why the daemon cannot start the agent, with the fix. Only set when one agent is shown.
+    /// The reason why the daemon cannot start the agent, with the fix. Only set when one agent is
+    /// shown.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub problems: Vec<AgentProblem>,
 }
@@ -356,19 +415,39 @@ pub struct AgentProblem {
 
 impl AgentView {
     /// Builds the view of an agent from the board.
-    pub fn of(board: &Board, agent: &Agent, now: Now) -> AgentView {
+    pub fn new(board: &Board, agent: &Agent, now: Now) -> AgentView {
         let capacity = agent::capacity(board, agent);
-        let tasks = board.attempts.values().filter(|it| it.agent == agent.name).map(|it| it.task).collect();
-        let parked = provider::parked(board, agent).map(|it| provider::describe(it, now));
-        let offline = agent.offline.clone().or_else(|| regatta_core::runner::away(board, agent));
+        let tasks = board
+            .attempts
+            .values()
+            .filter(|it| it.agent == agent.name)
+            .map(|it| it.task)
+            .collect();
+        let parked =
+            provider_outage::find_parked(board, agent).map(|it| provider_outage::describe(it, now));
+        let offline = agent
+            .offline
+            .clone()
+            .or_else(|| regatta_core::runner::runner_away_reason(board, agent));
         let state = match (&offline, &parked, capacity.current) {
             (Some(_), _, _) => "offline",
             (None, Some(_), _) => "parked",
             (None, None, 0) => "idle",
             (None, None, _) => "busy",
         };
-        let agent = Agent { offline, ..agent.clone() };
-        AgentView { agent, capacity, state: state.into(), tasks, parked, heard_wall: None, problems: vec![] }
+        let agent = Agent {
+            offline,
+            ..agent.clone()
+        };
+        AgentView {
+            agent,
+            capacity,
+            state: state.into(),
+            tasks,
+            parked,
+            heard_wall: None,
+            problems: vec![],
+        }
     }
 }
 
@@ -377,10 +456,11 @@ impl AgentView {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ClaimView {
     pub claim: ClaimId,
-    pub owner: Owner,
+    pub owner: ClaimOwner,
     pub uris: Vec<Uri>,
-    pub mode: Mode,
-    /// Milliseconds until the claim ends unless it is renewed; empty while something supervised keeps it.
+    pub mode: ClaimMode,
+    /// Milliseconds until the claim ends unless it is renewed; empty while something supervised
+    /// keeps it.
     pub ends_in_ms: Option<u64>,
     /// The end of the claim in that case, in words.
     #[serde(default, skip_serializing_if = "String::is_empty")]
@@ -391,46 +471,49 @@ pub struct ClaimView {
 
 impl ClaimView {
     /// Builds the view of a claim. The token is its holder's secret and is left out.
-    pub fn of(board: &Board, claim: &Claim, now: Now) -> ClaimView {
+    pub fn new(board: &Board, claim: &Claim, now: Now) -> ClaimView {
         ClaimView {
-            until: map::until(board, claim, now).1,
+            until: file_map::end_of_claim(board, claim, now).1,
             claim: claim.id,
             owner: claim.owner.clone(),
             uris: claim.uris.clone(),
             mode: claim.mode,
-            ends_in_ms: claim.expires_at.map(|at| at.saturating_sub(now.at)),
+            ends_in_ms: claim
+                .expires_fleet_ms
+                .map(|at| at.saturating_sub(now.fleet_ms)),
             memo: claim.memo.clone(),
-            granted_wall: claim.granted_wall,
+            granted_wall: claim.granted_unix_ms,
         }
     }
 }
 
-/// URIs that an attempt or a landing holds because it runs: nobody granted them, and they end with their owner.
+/// URIs that an attempt or a landing holds because it runs: nobody granted them, and they end with
+/// their owner.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct WorkClaimView {
-    pub owner: Owner,
+    pub owner: ClaimOwner,
     pub uris: Vec<Uri>,
 }
 
 /// A queued request for a claim.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct WaitView {
+pub struct ClaimWaitView {
     pub wait: WaitId,
-    pub owner: Owner,
+    pub owner: ClaimOwner,
     pub uris: Vec<Uri>,
     pub ends_in_ms: u64,
 }
 
-impl WaitView {
+impl ClaimWaitView {
     /// Builds the view of a queued request.
-    pub fn of(wait: &Wait, now: Now) -> WaitView {
-        WaitView {
+    pub fn new(wait: &ClaimWait, now: Now) -> ClaimWaitView {
+        ClaimWaitView {
             wait: wait.id,
             owner: wait.owner.clone(),
             uris: wait.uris.clone(),
-            ends_in_ms: wait.until_at.saturating_sub(now.at),
+            ends_in_ms: wait.deadline_fleet_ms.saturating_sub(now.fleet_ms),
         }
     }
 }
@@ -443,7 +526,7 @@ pub struct ClaimsView {
     /// URIs that attempts and landings hold because they run, in addition to their files.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub by_work: Vec<WorkClaimView>,
-    pub waiting: Vec<WaitView>,
+    pub waiting: Vec<ClaimWaitView>,
 }
 
 /// A granted claim, as the holder needs it.
@@ -458,9 +541,9 @@ pub struct GrantedClaim {
 /// The answer to the question whether URIs are free.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct CheckView {
+pub struct ClaimCheckView {
     pub free: bool,
-    pub holders: Vec<Holder>,
+    pub holders: Vec<ClaimHolder>,
 }
 
 /// A granted attempt, as the agent needs it.
@@ -469,7 +552,8 @@ pub struct CheckView {
 pub struct GrantedAttempt {
     pub attempt: AttemptId,
     pub token: u64,
-    /// The attempt's own access token: it allows only what this attempt may do, and ends with the attempt.
+    /// The attempt's own access token: it allows only what this attempt may do, and ends with the
+    /// attempt.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub bearer: String,
     pub task: TaskView,
@@ -480,10 +564,10 @@ pub struct GrantedAttempt {
 /// A request of an attempt, with its outcome.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct AskedView {
+pub struct AttemptRequestView {
     pub id: ApprovalId,
     pub answered: bool,
-    pub answer: Option<regatta_core::session::Answer>,
+    pub answer: Option<regatta_core::agent_protocol::RequestAnswer>,
     /// Name of the person or agent that answered.
     pub by: Option<String>,
     /// The request was withdrawn and will not be answered.
@@ -499,7 +583,7 @@ pub struct AskedView {
 /// Another attempt in the same project.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct SiblingView {
+pub struct SiblingAttemptView {
     pub agent: AgentName,
     pub attempt: AttemptId,
     pub task: TaskId,
@@ -512,7 +596,7 @@ pub struct SiblingView {
 /// A task in short form.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct BriefView {
+pub struct TaskBriefView {
     pub task: TaskId,
     pub subject: String,
     pub word: String,
@@ -534,8 +618,8 @@ pub struct BriefingView {
     /// The mission's title.
     pub mission: Option<String>,
     /// The open tasks of the mission.
-    pub open: Vec<BriefView>,
-    pub siblings: Vec<SiblingView>,
+    pub open: Vec<TaskBriefView>,
+    pub siblings: Vec<SiblingAttemptView>,
     /// The latest landings.
     pub landed: Vec<LandingView>,
     /// Messages of people to this attempt.
@@ -545,7 +629,7 @@ pub struct BriefingView {
 /// One line of the audit log: a write that somebody requested.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct AuditView {
+pub struct AuditLineView {
     /// Its number in the log.
     pub n: u64,
     pub time: String,
@@ -588,7 +672,7 @@ pub struct TokenView {
 /// A new token.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct NewToken {
+pub struct NewTokenView {
     #[serde(flatten)]
     pub view: TokenView,
     /// The secret that a caller sends. It is never shown again.
@@ -603,7 +687,8 @@ pub struct DiffView {
     pub base: CommitId,
     pub commit: CommitId,
     pub files: Vec<String>,
-    /// The attempt that made this change, if it is not the work that the task landed or is about to land.
+    /// The attempt that made this change, if it is not the work that the task landed or is about to
+    /// land.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attempt: Option<AttemptId>,
     /// Files outside the task's manifest that it changed, and whose changes were left out.
@@ -627,22 +712,22 @@ pub struct StatusView {
     pub missions: Vec<MissionId>,
     /// Titles of those missions, and how much of each has landed.
     #[serde(default)]
-    pub progress: Vec<crate::page::MissionLine>,
+    pub progress: Vec<crate::live_view::MissionProgress>,
     pub tasks: Vec<TaskView>,
     pub agents: Vec<AgentView>,
     pub url: String,
     /// Rows of the store that cannot be read; everything shown here is without them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub unreadable: Vec<UnreadableView>,
+    pub unreadable: Vec<UnreadableRowView>,
     /// Projects whose settings file cannot be applied; their previous settings stay in force.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub config_faults: Vec<ConfigFault>,
+    pub config_faults: Vec<SettingsFileFault>,
 }
 
 /// A settings file that cannot be applied.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct ConfigFault {
+pub struct SettingsFileFault {
     pub project: ProjectName,
     pub why: String,
 }
@@ -650,7 +735,7 @@ pub struct ConfigFault {
 /// A row of the store that cannot be read.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct UnreadableView {
+pub struct UnreadableRowView {
     pub table: String,
     pub id: String,
     pub why: String,
@@ -669,13 +754,13 @@ pub struct ProjectView {
     pub queue: usize,
     /// Work in progress that is forecast to collide, and how often such forecasts came true.
     #[serde(default)]
-    pub radar: regatta_core::radar::Radar,
+    pub radar: regatta_core::collision_forecast::CollisionForecast,
     /// The person who holds its queue, and the reason.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub held: Option<regatta_core::landing::Hold>,
+    pub held: Option<regatta_core::landing::QueueHold>,
     /// Landed work that could not be pushed yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub unpushed: Option<regatta_core::landing::join::Unpushed>,
+    pub unpushed: Option<regatta_core::landing::remote_sync::Unpushed>,
     /// The difference between the trunk and the board, in a sentence.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trunk_differs: Option<String>,
@@ -695,8 +780,9 @@ pub struct EventView {
 }
 
 impl EventView {
-    /// Builds the view of an event. `time` is its date in RFC 3339, which only the interfaces can format.
-    pub fn of(recorded: &Recorded, time: String) -> EventView {
+    /// Builds the view of an event. `time` is its date in RFC 3339, which only the interfaces can
+    /// format.
+    pub fn new(recorded: &Recorded, time: String) -> EventView {
         let data = match serde_json::to_value(&recorded.event) {
             Ok(serde_json::Value::Object(mut it)) => it.remove("data").unwrap_or_default(),
             _ => serde_json::Value::Null,
@@ -712,14 +798,18 @@ impl EventView {
     }
 }
 
-/// Removes fencing tokens from data that anybody may read: whoever knows an attempt's token can act for the attempt.
+/// Removes fencing tokens from data that anybody may read: whoever knows an attempt's token can act
+/// for the attempt.
 fn hide_tokens(mut data: serde_json::Value) -> serde_json::Value {
     match &mut data {
         serde_json::Value::Object(it) => {
             it.remove("token");
-            it.values_mut().for_each(|value| *value = hide_tokens(std::mem::take(value)));
+            it.values_mut()
+                .for_each(|value| *value = hide_tokens(std::mem::take(value)));
         }
-        serde_json::Value::Array(it) => it.iter_mut().for_each(|value| *value = hide_tokens(std::mem::take(value))),
+        serde_json::Value::Array(it) => it
+            .iter_mut()
+            .for_each(|value| *value = hide_tokens(std::mem::take(value))),
         _ => {}
     }
     data
@@ -730,7 +820,10 @@ pub type MessageView = Message;
 
 /// Returns an attempt as it is shown: without its fencing token.
 pub fn without_token(attempt: &Attempt) -> Attempt {
-    Attempt { token: 0, ..attempt.clone() }
+    Attempt {
+        token: 0,
+        ..attempt.clone()
+    }
 }
 
 /// A runner on another machine.
@@ -738,7 +831,7 @@ pub fn without_token(attempt: &Attempt) -> Attempt {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct RunnerView {
     pub name: regatta_core::ids::RunnerName,
-    pub state: regatta_core::runner::State,
+    pub state: regatta_core::runner::RunnerState,
     pub labels: Vec<String>,
     pub agents: Vec<AgentName>,
     pub running: u32,
@@ -749,17 +842,17 @@ pub struct RunnerView {
 }
 
 impl RunnerView {
-    pub fn of(board: &Board, it: &regatta_core::runner::Runner) -> RunnerView {
+    pub fn new(board: &Board, it: &regatta_core::runner::Runner) -> RunnerView {
         RunnerView {
             name: it.name.clone(),
             state: it.state,
             labels: it.labels.clone(),
             agents: it.agents.clone(),
-            running: regatta_core::runner::running(board, &it.name),
+            running: regatta_core::runner::running_attempts(board, &it.name),
             max_tasks: it.max_tasks,
             version: it.version.clone(),
-            since_wall: it.since_wall,
-            seen_wall: it.seen_wall,
+            since_wall: it.since_unix_ms,
+            seen_wall: it.last_seen_unix_ms,
         }
     }
 }
@@ -767,7 +860,7 @@ impl RunnerView {
 /// The answer to a runner that registers.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct RunnerWelcome {
+pub struct RunnerSessionView {
     pub session: u64,
     /// The attempts that belong to the runner; it must end all others that it runs.
     pub attempts: Vec<AttemptId>,

@@ -9,27 +9,36 @@ use reqwest::header::{HeaderMap, RETRY_AFTER};
 use reqwest::{Client, Method, redirect};
 use serde_json::Value;
 
-use crate::service::Trouble;
+use crate::service::ServiceError;
 
 /// Time limit of a call.
-const PATIENCE: Duration = Duration::from_secs(20);
+const CALL_TIMEOUT: Duration = Duration::from_secs(20);
 /// Maximum number of bytes of an answer.
-const LARGEST: usize = 8 * 1024 * 1024;
+const MAX_ANSWER_BYTES: usize = 8 * 1024 * 1024;
 
 /// An answer of a service.
 #[derive(Clone, Debug)]
-pub(crate) struct Answer {
+pub(crate) struct HttpAnswer {
     pub(crate) status: u16,
     pub(crate) headers: HeaderMap,
     /// The body as JSON, or as a string if it is no JSON.
     pub(crate) body: Value,
 }
 
-impl Answer {
+impl HttpAnswer {
     /// Returns how long the service asks callers to wait, if it does.
     pub(crate) fn retry_after(&self) -> Option<Duration> {
-        let seconds: f64 = self.headers.get(RETRY_AFTER)?.to_str().ok()?.trim().parse().ok()?;
-        (0.0..86_400.0).contains(&seconds).then(|| Duration::from_secs_f64(seconds))
+        let seconds: f64 = self
+            .headers
+            .get(RETRY_AFTER)?
+            .to_str()
+            .ok()?
+            .trim()
+            .parse()
+            .ok()?;
+        (0.0..86_400.0)
+            .contains(&seconds)
+            .then(|| Duration::from_secs_f64(seconds))
     }
 
     /// Returns a header as text.
@@ -40,32 +49,39 @@ impl Answer {
 
 /// One call.
 #[derive(Clone, Debug)]
-pub(crate) struct Call<'a> {
+pub(crate) struct HttpCall<'a> {
     pub(crate) method: Method,
     pub(crate) url: String,
     pub(crate) headers: Vec<(&'static str, String)>,
     pub(crate) body: Option<&'a Value>,
     /// Arguments as a form, for methods that do not accept JSON.
     pub(crate) form: Option<&'a [(&'a str, &'a str)]>,
-    pub(crate) patience: Option<Duration>,
+    pub(crate) timeout: Option<Duration>,
 }
 
-impl<'a> Call<'a> {
-    pub(crate) fn new(method: Method, url: impl Into<String>) -> Call<'a> {
-        Call { method, url: url.into(), headers: vec![], body: None, form: None, patience: None }
+impl<'a> HttpCall<'a> {
+    pub(crate) fn new(method: Method, url: impl Into<String>) -> HttpCall<'a> {
+        HttpCall {
+            method,
+            url: url.into(),
+            headers: vec![],
+            body: None,
+            form: None,
+            timeout: None,
+        }
     }
 
-    pub(crate) fn header(mut self, name: &'static str, value: impl Into<String>) -> Call<'a> {
+    pub(crate) fn header(mut self, name: &'static str, value: impl Into<String>) -> HttpCall<'a> {
         self.headers.push((name, value.into()));
         self
     }
 
-    pub(crate) fn json(mut self, body: &'a Value) -> Call<'a> {
+    pub(crate) fn json(mut self, body: &'a Value) -> HttpCall<'a> {
         self.body = Some(body);
         self
     }
 
-    pub(crate) fn form(mut self, arguments: &'a [(&'a str, &'a str)]) -> Call<'a> {
+    pub(crate) fn form(mut self, arguments: &'a [(&'a str, &'a str)]) -> HttpCall<'a> {
         self.form = Some(arguments);
         self
     }
@@ -73,12 +89,12 @@ impl<'a> Call<'a> {
 
 /// The HTTP client of one instance.
 #[derive(Clone, Debug)]
-pub(crate) struct Http {
+pub(crate) struct HttpClient {
     client: Client,
 }
 
-impl Http {
-    pub(crate) fn new() -> Result<Http, String> {
+impl HttpClient {
+    pub(crate) fn new() -> Result<HttpClient, String> {
         // All TLS code must use the same provider. It is fine if other code has installed it
         // already.
         let _chosen = rustls::crypto::ring::default_provider().install_default();
@@ -87,56 +103,82 @@ impl Http {
             .redirect(redirect::Policy::none())
             .connect_timeout(Duration::from_secs(5))
             .build();
-        client.map(|client| Http { client }).map_err(|it| format!("could not create the HTTP client: {it}"))
+        client
+            .map(|client| HttpClient { client })
+            .map_err(|it| format!("could not create the HTTP client: {it}"))
     }
 
     /// Makes a call. A status alone is never an error, because services give the reason in the
     /// body.
-    pub(crate) async fn call(&self, call: Call<'_>) -> Result<Answer, Trouble> {
-        let mut request = self.client.request(call.method, &call.url).timeout(call.patience.unwrap_or(PATIENCE));
+    pub(crate) async fn call(&self, call: HttpCall<'_>) -> Result<HttpAnswer, ServiceError> {
+        let mut request = self
+            .client
+            .request(call.method, &call.url)
+            .timeout(call.timeout.unwrap_or(CALL_TIMEOUT));
         for (name, value) in call.headers {
             request = request.header(name, value);
         }
         if let Some(body) = call.body {
-            request = request.header("content-type", "application/json; charset=utf-8").body(body.to_string());
+            request = request
+                .header("content-type", "application/json; charset=utf-8")
+                .body(body.to_string());
         }
         if let Some(arguments) = call.form {
-            request = request.header("content-type", "application/x-www-form-urlencoded").body(form_encoded(arguments));
+            request = request
+                .header("content-type", "application/x-www-form-urlencoded")
+                .body(form_encoded(arguments));
         }
         // An address may hold a secret (Telegram's does), so it is never part of a message.
         let unknown = |it: reqwest::Error| {
-            Trouble::Unknown(format!("the service cannot be reached: {}", cause(&it.without_url())))
+            ServiceError::OutcomeUnknown(format!(
+                "the service cannot be reached: {}",
+                innermost_cause(&it.without_url())
+            ))
         };
         let mut answer = request.send().await.map_err(unknown)?;
         let (status, headers) = (answer.status().as_u16(), answer.headers().clone());
         let mut bytes = Vec::new();
         while let Some(chunk) = answer.chunk().await.map_err(unknown)? {
             bytes.extend_from_slice(&chunk);
-            if bytes.len() > LARGEST {
-                return Err(Trouble::Never("the service's answer is too large".into()));
+            if bytes.len() > MAX_ANSWER_BYTES {
+                return Err(ServiceError::Rejected(
+                    "the service's answer is too large".into(),
+                ));
             }
         }
         let text = || Value::String(String::from_utf8_lossy(&bytes).into_owned());
         let body = serde_json::from_slice(&bytes).unwrap_or_else(|_| text());
-        Ok(Answer { status, headers, body })
+        Ok(HttpAnswer {
+            status,
+            headers,
+            body,
+        })
     }
 }
 
 /// Encodes arguments as `application/x-www-form-urlencoded`.
 fn form_encoded(arguments: &[(&str, &str)]) -> String {
-    let pairs = arguments.iter().map(|(name, value)| format!("{}={}", percent_encoded(name), percent_encoded(value)));
+    let pairs = arguments
+        .iter()
+        .map(|(name, value)| format!("{}={}", percent_encoded(name), percent_encoded(value)));
     pairs.collect::<Vec<_>>().join("&")
 }
 
 /// Escapes every byte that has a special meaning in a URL or a form.
 pub(crate) fn percent_encoded(text: &str) -> String {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
-    let escaped = |byte| if is_plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") };
+    let escaped = |byte| {
+        if is_plain(byte) {
+            char::from(byte).to_string()
+        } else {
+            format!("%{byte:02X}")
+        }
+    };
     text.bytes().map(escaped).collect()
 }
 
 /// Returns the innermost reason of an error, which is the most useful one.
-fn cause(error: &dyn std::error::Error) -> String {
+fn innermost_cause(error: &dyn std::error::Error) -> String {
     let mut at = error;
     while let Some(inner) = at.source() {
         at = inner;

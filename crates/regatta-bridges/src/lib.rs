@@ -5,9 +5,9 @@
 //! commands. Its [`outbox`] posts what the board says is due. A service is one folder that
 //! implements the two traits of [`service`].
 
-pub mod bucket; // rate limits
-pub mod desk; // turns events into commands
-pub mod registry; // agents and credentials
+pub mod config; // agents and credentials
+pub mod intake; // turns events into commands
+pub mod rate_limit; // rate limits
 pub mod render; // the text of posts
 pub mod service; // the port of a service
 pub mod signature; // signatures of deliveries
@@ -16,10 +16,10 @@ mod github;
 mod http; // calls to a service
 mod linear;
 mod outbox; // posts what is due, in order, once
-mod routes; // routes for deliveries
+mod outgoing_webhook;
 mod slack;
 mod telegram;
-mod webhook; // signed webhooks to receivers of events
+mod webhook_routes; // routes for deliveries // signed webhooks to receivers of events
 
 use std::path::Path;
 use std::sync::Arc;
@@ -32,61 +32,96 @@ use regatta_core::ids::AgentName;
 use regatta_engine::Engine;
 use tokio::task::JoinHandle;
 
-use bucket::Buckets;
-use desk::{Desk, Directory, Health};
-use http::Http;
-use registry::{Credentials, Instance, Off, Registry};
-use routes::{Route, Routes};
+use config::{BridgeInstance, BridgeRegistry, Credentials, DisabledBridge};
+use http::HttpClient;
+use intake::{BridgeDirectory, Health, Intake};
+use rate_limit::CallLimiter;
 use service::{Inbound, Outbound};
+use webhook_routes::{DeliveryRoute, DeliveryRoutes};
 
 /// All bridges while they run.
 pub struct Bridges {
-    registry: Arc<Registry>,
-    people: Arc<Directory>,
+    registry: Arc<BridgeRegistry>,
+    directory: Arc<BridgeDirectory>,
     tasks: Vec<JoinHandle<()>>,
-    routes: Routes,
+    routes: DeliveryRoutes,
     engine: Engine,
 }
 
 impl Bridges {
     /// Starts every complete instance. Must be called within a runtime. Journals of the calls sent
     /// are kept in `data`, so that the services' limits hold across restarts.
-    pub fn start(engine: Engine, registry: Registry, data: Option<&Path>) -> Result<Bridges, String> {
-        let (registry, people) = (Arc::new(registry), Arc::new(Directory::default()));
-        let (mut tasks, mut routes) = (Vec::new(), Routes::new());
-        let http = Http::new()?;
+    pub fn start(
+        engine: Engine,
+        registry: BridgeRegistry,
+        data: Option<&Path>,
+    ) -> Result<Bridges, String> {
+        let (registry, people) = (Arc::new(registry), Arc::new(BridgeDirectory::default()));
+        let (mut tasks, mut routes) = (Vec::new(), DeliveryRoutes::new());
+        let http = HttpClient::new()?;
         for it in &registry.instances {
-            let desk = Desk {
+            let desk = Intake {
                 agent: it.agent.clone(),
                 service: it.service,
                 engine: engine.clone(),
                 registry: registry.clone(),
-                people: people.clone(),
+                directory: people.clone(),
             };
-            let (inbound, outbound) = made(it, &desk, &http)?;
-            let github = |other: &&Instance| other.agent == it.agent && other.service == Service::Github;
+            let (inbound, outbound) = create_sides(it, &desk, &http)?;
+            let github = |other: &&BridgeInstance| {
+                other.agent == it.agent && other.service == Service::Github
+            };
             let has_github = registry.instances.iter().any(|it| github(&it));
             if let Some(route) = &it.route {
-                routes.insert(route.clone(), Route { desk: desk.clone(), inbound: inbound.clone() });
+                routes.insert(
+                    route.clone(),
+                    DeliveryRoute {
+                        intake: desk.clone(),
+                        inbound: inbound.clone(),
+                    },
+                );
             }
-            let buckets = data.map_or_else(Buckets::default, |data| sent_before(data, it));
-            tasks.push(tokio::spawn(outbox::run(desk.clone(), outbound, buckets, has_github)));
+            let buckets =
+                data.map_or_else(CallLimiter::default, |data| open_call_limiter(data, it));
+            tasks.push(tokio::spawn(outbox::run(
+                desk.clone(),
+                outbound,
+                buckets,
+                has_github,
+            )));
             tasks.push(tokio::spawn(async move { inbound.run(&desk).await }));
         }
-        for off in &registry.off {
-            tracing::warn!("the bridge {}:{} is off: {}", off.service, off.agent, off.why);
+        for off in &registry.disabled {
+            tracing::warn!(
+                "the bridge {}:{} is off: {}",
+                off.service,
+                off.agent,
+                off.why
+            );
         }
-        Ok(Bridges { registry, people, tasks, routes, engine })
+        Ok(Bridges {
+            registry,
+            directory: people,
+            tasks,
+            routes,
+            engine,
+        })
     }
 
     /// Starts sending events to every `[[bridges.webhook]]`, beginning after the last event sent.
     /// That position is kept in `data`.
-    pub fn tell(&mut self, data: &Path) -> Result<(), String> {
+    pub fn send_webhooks(&mut self, data: &Path) -> Result<(), String> {
         // Read the revision now and not when the task first runs, so that events in between are
         // sent too.
-        let (http, from) = (Http::new()?, self.engine.board().revision);
+        let (http, from) = (HttpClient::new()?, self.engine.board().revision);
         for it in &self.registry.receivers {
-            let task = webhook::run(self.engine.clone(), http.clone(), it.clone(), data.to_owned(), from);
+            let task = outgoing_webhook::run(
+                self.engine.clone(),
+                http.clone(),
+                it.clone(),
+                data.to_owned(),
+                from,
+            );
             self.tasks.push(tokio::spawn(task));
         }
         Ok(())
@@ -94,15 +129,19 @@ impl Bridges {
 
     /// Returns the router that receives deliveries.
     pub fn router(&self) -> Router {
-        routes::router(self.routes.clone())
+        webhook_routes::router(self.routes.clone())
     }
 
     /// Returns all pairs of agent and service, on or off.
     pub fn list(&self) -> Vec<BridgeView> {
         let board = self.engine.board();
         let on = self.registry.instances.iter().map(|it| {
-            let own =
-                || board.conversations.values().filter(|other| other.agent == it.agent && other.service == it.service);
+            let own = || {
+                board
+                    .conversations
+                    .values()
+                    .filter(|other| other.agent == it.agent && other.service == it.service)
+            };
             BridgeView {
                 name: format!("{}:{}", it.service, it.agent),
                 agent: it.agent.clone(),
@@ -111,40 +150,61 @@ impl Bridges {
                 off: None,
                 warning: it.warning.clone().or_else(|| {
                     let known = board.agents.contains_key(&it.agent);
-                    (!known).then(|| format!("there is no agent {0} yet: regatta agent add {0}", it.agent))
+                    (!known).then(|| {
+                        format!("there is no agent {0} yet: regatta agent add {0}", it.agent)
+                    })
                 }),
-                health: self.people.health(it.service, &it.agent),
-                dead: own().flat_map(|it| &it.posts).filter(|it| it.dead.is_some()).count(),
-                waiting: own().flat_map(|it| &it.posts).filter(|it| it.is_due()).count(),
+                health: self.directory.health(it.service, &it.agent),
+                dead: own()
+                    .flat_map(|it| &it.posts)
+                    .filter(|it| it.failure.is_some())
+                    .count(),
+                waiting: own()
+                    .flat_map(|it| &it.posts)
+                    .filter(|it| it.is_due())
+                    .count(),
             }
         });
-        let off = self.registry.off.iter().map(|Off { agent, service, why, .. }| BridgeView {
-            name: format!("{service}:{agent}"),
-            agent: agent.clone(),
-            service: *service,
-            route: None,
-            off: Some(why.clone()),
-            warning: None,
-            health: Health::default(),
-            dead: 0,
-            waiting: 0,
-        });
+        let off = self.registry.disabled.iter().map(
+            |DisabledBridge {
+                 agent,
+                 service,
+                 why,
+                 ..
+             }| BridgeView {
+                name: format!("{service}:{agent}"),
+                agent: agent.clone(),
+                service: *service,
+                route: None,
+                off: Some(why.clone()),
+                warning: None,
+                health: Health::default(),
+                dead: 0,
+                waiting: 0,
+            },
+        );
         on.chain(off).collect()
     }
 
     /// Pauses or resumes an agent's bridge to one service, or to all. Returns the number of
     /// bridges.
-    pub fn pause(&self, agent: &AgentName, service: Option<Service>, paused: bool) -> usize {
-        let found = self.registry.instances.iter().filter(|it| it.agent == *agent);
+    pub fn set_paused(&self, agent: &AgentName, service: Option<Service>, paused: bool) -> usize {
+        let found = self
+            .registry
+            .instances
+            .iter()
+            .filter(|it| it.agent == *agent);
         let found = found.filter(|it| service.is_none_or(|service| it.service == service));
-        let desk = |it: &Instance| Desk {
+        let desk = |it: &BridgeInstance| Intake {
             agent: it.agent.clone(),
             service: it.service,
             engine: self.engine.clone(),
             registry: self.registry.clone(),
-            people: self.people.clone(),
+            directory: self.directory.clone(),
         };
-        found.map(|it| desk(it).note(|it| it.paused = paused)).count()
+        found
+            .map(|it| desk(it).update_health(|it| it.paused = paused))
+            .count()
     }
 }
 
@@ -155,39 +215,102 @@ impl Drop for Bridges {
 }
 
 /// Returns the limits with the calls that an instance sent in an earlier run.
-fn sent_before(data: &Path, it: &Instance) -> Buckets {
+fn open_call_limiter(data: &Path, it: &BridgeInstance) -> CallLimiter {
     let directory = data.join("bridges");
-    let path = directory.join(format!("{}-{}.sent", it.service, it.agent.as_str().replace('/', "+")));
-    let kept = std::fs::create_dir_all(&directory).and_then(|()| Buckets::kept_in(&path, Instant::now()));
+    let path = directory.join(format!(
+        "{}-{}.sent",
+        it.service,
+        it.agent.as_str().replace('/', "+")
+    ));
+    let kept =
+        std::fs::create_dir_all(&directory).and_then(|()| CallLimiter::open(&path, Instant::now()));
     kept.unwrap_or_else(|error| {
-        tracing::warn!("could not read the send journal of {}: {}: {error}", it.agent, path.display());
-        Buckets::default()
+        tracing::warn!(
+            "could not read the send journal of {}: {}: {error}",
+            it.agent,
+            path.display()
+        );
+        CallLimiter::default()
     })
 }
 
-type Pair = (Arc<dyn Inbound>, Arc<dyn Outbound>);
+type InstanceSides = (Arc<dyn Inbound>, Arc<dyn Outbound>);
 
 /// Creates the two sides of an instance.
-fn made(it: &Instance, desk: &Desk, http: &Http) -> Result<Pair, String> {
+fn create_sides(
+    it: &BridgeInstance,
+    desk: &Intake,
+    http: &HttpClient,
+) -> Result<InstanceSides, String> {
     Ok(match &it.credentials {
-        Credentials::Slack { bot_token, app_token, signing_secret } => {
-            let api = Arc::new(slack::api::Api::new(http.clone(), desk.url(), bot_token.clone(), app_token.clone()));
-            let inbound = slack::inbound::Slack::new(api.clone(), signing_secret.clone(), app_token.is_some());
-            (Arc::new(inbound), Arc::new(slack::outbound::Slack::new(api)))
+        Credentials::Slack {
+            bot_token,
+            app_token,
+            signing_secret,
+        } => {
+            let api = Arc::new(slack::api::SlackApi::new(
+                http.clone(),
+                desk.url(),
+                bot_token.clone(),
+                app_token.clone(),
+            ));
+            let inbound = slack::inbound::SlackInbound::new(
+                api.clone(),
+                signing_secret.clone(),
+                app_token.is_some(),
+            );
+            (
+                Arc::new(inbound),
+                Arc::new(slack::outbound::SlackOutbound::new(api)),
+            )
         }
-        Credentials::Linear { access_token, agent_id, webhook_secret } => {
-            let api = Arc::new(linear::api::Api::new(http.clone(), desk.url(), access_token.clone()));
-            let inbound = linear::inbound::Linear::new(api.clone(), agent_id.clone(), webhook_secret.clone());
-            (Arc::new(inbound), Arc::new(linear::outbound::Linear::new(api, desk.clone())))
+        Credentials::Linear {
+            access_token,
+            agent_id,
+            webhook_secret,
+        } => {
+            let api = Arc::new(linear::api::LinearApi::new(
+                http.clone(),
+                desk.url(),
+                access_token.clone(),
+            ));
+            let inbound = linear::inbound::LinearInbound::new(
+                api.clone(),
+                agent_id.clone(),
+                webhook_secret.clone(),
+            );
+            (
+                Arc::new(inbound),
+                Arc::new(linear::outbound::LinearOutbound::new(api, desk.clone())),
+            )
         }
         Credentials::Telegram { bot_token } => {
-            let api = Arc::new(telegram::api::Api::new(http.clone(), desk.url(), bot_token.clone()));
-            (Arc::new(telegram::inbound::Telegram::new(api.clone())), Arc::new(telegram::outbound::Telegram::new(api)))
+            let api = Arc::new(telegram::api::TelegramApi::new(
+                http.clone(),
+                desk.url(),
+                bot_token.clone(),
+            ));
+            (
+                Arc::new(telegram::inbound::TelegramInbound::new(api.clone())),
+                Arc::new(telegram::outbound::TelegramOutbound::new(api)),
+            )
         }
-        Credentials::Github { app_id, private_key, webhook_secret } => {
-            let api = Arc::new(github::api::Api::new(http.clone(), desk.url(), app_id.clone(), private_key));
-            let inbound = github::inbound::GitHub::new(api.clone(), webhook_secret.clone());
-            (Arc::new(inbound), Arc::new(github::outbound::GitHub::new(api)))
+        Credentials::Github {
+            app_id,
+            private_key,
+            webhook_secret,
+        } => {
+            let api = Arc::new(github::api::GithubApi::new(
+                http.clone(),
+                desk.url(),
+                app_id.clone(),
+                private_key,
+            ));
+            let inbound = github::inbound::GithubInbound::new(api.clone(), webhook_secret.clone());
+            (
+                Arc::new(inbound),
+                Arc::new(github::outbound::GithubOutbound::new(api)),
+            )
         }
     })
 }

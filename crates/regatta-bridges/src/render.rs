@@ -3,109 +3,156 @@
 use std::collections::VecDeque;
 use std::fmt::Write;
 
+use regatta_core::agent_protocol::{AgentEvent, PlanEntry, RequestContent, ToolStatus};
 use regatta_core::board::Board;
-use regatta_core::conversation::{self, Conversation, Deliver, Post, Tone as NoteTone, Turn, TurnState, What};
-use regatta_core::session::{PlanEntry, Said, ToolStatus, Want};
-use regatta_core::task::Status;
+use regatta_core::conversation::{
+    self, ChangeDestination, Conversation, ConversationTurn, NoteTone, PostContent, ThreadPost,
+    TurnState,
+};
+use regatta_core::task::TaskStatus;
 
-use crate::service::{Button, Card, Tone};
+use crate::service::{CardButton, CardTone, PostCard};
 
 /// Facts about a working turn that are not on the board, from its transcript.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Live {
+pub struct TurnProgress {
     /// Number of the last record that was read.
-    pub read: u64,
+    pub last_record: u64,
     /// The last tool calls.
-    pub tools: VecDeque<String>,
-    pub count: usize,
+    pub recent_tools: VecDeque<String>,
+    pub tool_count: usize,
     /// The end of the agent's text.
-    pub words: String,
+    pub text: String,
     pub plan: Vec<PlanEntry>,
 }
 
-const MOST_TOOLS: usize = 3;
-const MOST_WORDS: usize = 500;
+const MAX_TOOLS: usize = 3;
+const MAX_TEXT_CHARS: usize = 500;
 
-impl Live {
+impl TurnProgress {
     /// Adds an event of the agent's program.
-    pub fn hear(&mut self, said: &Said) {
+    pub fn on_event(&mut self, said: &AgentEvent) {
         match said {
-            Said::Message { text } => {
-                self.words.push_str(text);
-                let over = self.words.chars().count().saturating_sub(MOST_WORDS);
+            AgentEvent::Message { text } => {
+                self.text.push_str(text);
+                let over = self.text.chars().count().saturating_sub(MAX_TEXT_CHARS);
                 if over > 0 {
-                    self.words = self.words.chars().skip(over).collect();
+                    self.text = self.text.chars().skip(over).collect();
                 }
             }
-            Said::Tool(tool) if tool.status != ToolStatus::Pending || !tool.title.is_empty() => {
+            AgentEvent::Tool(tool)
+                if tool.status != ToolStatus::Pending || !tool.title.is_empty() =>
+            {
                 let line = one_line(&tool.describe(), 120);
-                if !line.is_empty() && self.tools.back() != Some(&line) {
-                    self.tools.push_back(line);
-                    self.count += 1;
-                    while self.tools.len() > MOST_TOOLS {
-                        self.tools.pop_front();
+                if !line.is_empty() && self.recent_tools.back() != Some(&line) {
+                    self.recent_tools.push_back(line);
+                    self.tool_count += 1;
+                    while self.recent_tools.len() > MAX_TOOLS {
+                        self.recent_tools.pop_front();
                     }
                 }
             }
-            Said::Plan { entries } => self.plan = entries.clone(),
+            AgentEvent::Plan { entries } => self.plan = entries.clone(),
             _ => {}
         }
     }
 }
 
 /// Returns the present content of a post; nothing if the post is no longer needed.
-pub fn card(
+pub fn render_post(
     board: &Board,
     it: &Conversation,
-    post: &Post,
-    live: Option<&Live>,
+    post: &ThreadPost,
+    live: Option<&TurnProgress>,
     dashboard: Option<&str>,
-) -> Option<Card> {
-    match &post.what {
-        What::Seen { .. } | What::Pull => None,
-        What::Queued { turn, ahead } => {
-            let waits = it.turns.iter().any(|it| it.n == *turn && it.state == TurnState::Queued);
-            let others = if *ahead == 1 { "one message".to_owned() } else { format!("{ahead} messages") };
-            let text = format!("I will get to this next: {others} before it. Say `stop` to end the current work.");
+) -> Option<PostCard> {
+    match &post.content {
+        PostContent::Seen { .. } | PostContent::Pull => None,
+        PostContent::Queued { turn, ahead } => {
+            let waits = it
+                .turns
+                .iter()
+                .any(|it| it.number == *turn && it.state == TurnState::Queued);
+            let others = if *ahead == 1 {
+                "one message".to_owned()
+            } else {
+                format!("{ahead} messages")
+            };
+            let text = format!(
+                "I will get to this next: {others} before it. Say `stop` to end the current work."
+            );
             if waits {
-                return Some(Card { tone: Tone::Waiting, text, ..Card::default() });
+                return Some(PostCard {
+                    tone: CardTone::Waiting,
+                    text,
+                    ..PostCard::default()
+                });
             }
             // The waiting message was never shown, so there is nothing to correct.
             if !post.begun && post.refs.is_empty() {
                 return None;
             }
-            let state = it.turns.iter().find(|it| it.n == *turn).map(|turn| turn.state);
+            let state = it
+                .turns
+                .iter()
+                .find(|it| it.number == *turn)
+                .map(|turn| turn.state);
             let text = match state {
                 Some(TurnState::Stopped) => "This message was dropped from the queue.",
                 _ => "This message is no longer in the queue.",
             };
-            Some(Card { tone: Tone::Answered, text: text.into(), ..Card::default() })
+            Some(PostCard {
+                tone: CardTone::Answered,
+                text: text.into(),
+                ..PostCard::default()
+            })
         }
-        What::Note { tone, text } => {
-            let tone = if *tone == NoteTone::Trouble { Tone::Failed } else { Tone::Note };
-            Some(Card { tone, text: text.clone(), ..Card::default() })
+        PostContent::Note { tone, text } => {
+            let tone = if *tone == NoteTone::Trouble {
+                CardTone::Failed
+            } else {
+                CardTone::Note
+            };
+            Some(PostCard {
+                tone,
+                text: text.clone(),
+                ..PostCard::default()
+            })
         }
-        What::Ask { approval } => Some(asked(board, post, *approval)),
-        What::Turn { turn } => {
-            let turn = it.turns.iter().find(|it| it.n == *turn)?;
+        PostContent::Ask { approval } => Some(request_card(board, post, *approval)),
+        PostContent::Turn { turn } => {
+            let turn = it.turns.iter().find(|it| it.number == *turn)?;
             Some(match turn.state {
-                TurnState::Working | TurnState::Queued => working(board, it, live),
-                TurnState::Done | TurnState::Failed | TurnState::Stopped => ended(board, it, turn, dashboard),
+                TurnState::Working | TurnState::Queued => working_card(board, it, live),
+                TurnState::Done | TurnState::Failed | TurnState::Stopped => {
+                    ended_card(board, it, turn, dashboard)
+                }
             })
         }
     }
 }
 
-fn asked(board: &Board, post: &Post, id: regatta_core::ids::ApprovalId) -> Card {
-    let button = |label: &str, value: String, danger| Button { label: label.into(), value, danger };
+fn request_card(board: &Board, post: &ThreadPost, id: regatta_core::ids::ApprovalId) -> PostCard {
+    let button = |label: &str, value: String, danger| CardButton {
+        label: label.into(),
+        value,
+        is_dangerous: danger,
+    };
     let approval = board.approvals.get(&id);
     let Some(approval) = approval.filter(|_| post.answer.is_none()) else {
         let how = post.answer.as_deref().unwrap_or("no longer needed");
-        return Card { tone: Tone::Answered, text: format!("{id}: {how}"), ..Card::default() };
+        return PostCard {
+            tone: CardTone::Answered,
+            text: format!("{id}: {how}"),
+            ..PostCard::default()
+        };
     };
-    let (text, buttons) = match &approval.ask.want {
-        Want::Permission { tool, .. } => {
-            let text = format!("May I do this? ({id})\n\n{}\n\nSay `allow` or `deny`.", code_block(&tool.describe()));
+    let (text, buttons) = match &approval.request.content {
+        RequestContent::Permission { tool, .. } => {
+            let text = format!(
+                "May I do this? ({id})\n\n{}\n\nSay `allow` or `deny`.",
+                code_block(&tool.describe())
+            );
             let buttons = vec![
                 button("Allow", format!("allow:{id}"), false),
                 button("Always in this task", format!("always:{id}"), false),
@@ -113,128 +160,206 @@ fn asked(board: &Board, post: &Post, id: regatta_core::ids::ApprovalId) -> Card 
             ];
             (text, buttons)
         }
-        Want::Question { text, choices, .. } => {
+        RequestContent::Question { text, choices, .. } => {
             let buttons = choices.iter().take(10).enumerate();
-            let buttons = buttons.map(|(nth, it)| button(&one_line(it, 60), format!("choice-{nth}:{id}"), false));
-            (format!("{text}\n\nAnswer here, in your own words ({id})."), buttons.collect())
+            let buttons = buttons
+                .map(|(nth, it)| button(&one_line(it, 60), format!("choice-{nth}:{id}"), false));
+            (
+                format!("{text}\n\nAnswer here, in your own words ({id})."),
+                buttons.collect(),
+            )
         }
     };
-    Card { tone: Tone::Question, text, buttons, ..Card::default() }
+    PostCard {
+        tone: CardTone::Question,
+        text,
+        buttons,
+        ..PostCard::default()
+    }
 }
 
-fn working(board: &Board, it: &Conversation, live: Option<&Live>) -> Card {
+fn working_card(board: &Board, it: &Conversation, live: Option<&TurnProgress>) -> PostCard {
     let task = it.task.and_then(|it| board.tasks.get(&it));
-    let attempt = task.and_then(|it| it.attempt).and_then(|it| board.attempts.get(&it));
+    let attempt = task
+        .and_then(|it| it.attempt)
+        .and_then(|it| board.attempts.get(&it));
     let plan: Vec<PlanEntry> = match (live.filter(|it| !it.plan.is_empty()), attempt) {
         (Some(live), _) => live.plan.clone(),
-        (None, Some(attempt)) => attempt.talk.plan.clone(),
+        (None, Some(attempt)) => attempt.session.plan.clone(),
         (None, None) => vec![],
     };
     let mut text = String::new();
     let doing = match (task, attempt) {
-        (_, Some(_)) if conversation::waits_for(board, it).is_some() => "waiting for your answer".to_owned(),
-        (Some(task), Some(_)) if task.status == Status::Validating => "checking the work".to_owned(),
+        (_, Some(_)) if conversation::pending_approval(board, it).is_some() => {
+            "waiting for your answer".to_owned()
+        }
+        (Some(task), Some(_)) if task.status == TaskStatus::Validating => {
+            "checking the work".to_owned()
+        }
         (Some(task), Some(_)) if !task.progress.is_empty() => one_line(&task.progress, 200),
         (_, Some(_)) => "working".to_owned(),
         (Some(task), None) => {
-            let now = regatta_core::ids::Now { at: board.at, wall: 0 };
+            let now = regatta_core::ids::Now {
+                fleet_ms: board.fleet_ms,
+                unix_ms: 0,
+            };
             let why = regatta_core::schedule::wait_reasons(board, task, now);
-            why.first().map_or_else(|| "about to start".into(), |it| format!("waiting: {}", it.text))
+            why.first().map_or_else(
+                || "about to start".into(),
+                |it| format!("waiting: {}", it.text),
+            )
         }
         (None, None) => "about to start".to_owned(),
     };
     if let Some(live) = live {
-        let shown = live.tools.len();
-        if live.count > shown {
-            let _ = writeln!(text, "- … {} earlier steps", live.count - shown);
+        let shown = live.recent_tools.len();
+        if live.tool_count > shown {
+            let _ = writeln!(text, "- … {} earlier steps", live.tool_count - shown);
         }
-        for tool in &live.tools {
-            let _ = writeln!(text, "- {}", code(tool));
+        for tool in &live.recent_tools {
+            let _ = writeln!(text, "- {}", inline_code(tool));
         }
-        let words = live.words.trim();
+        let words = live.text.trim();
         if !words.is_empty() {
             let _ = writeln!(text, "\n> {}", words.replace('\n', "\n> "));
         }
     }
-    Card {
-        tone: Tone::Working,
+    PostCard {
+        tone: CardTone::Working,
         text: text.trim().to_owned(),
         plan: plan.into_iter().map(|it| (it.text, it.status)).collect(),
-        doing: Some(doing),
-        buttons: vec![Button { label: "Stop".into(), value: format!("stop:{}", it.id), danger: true }],
+        activity: Some(doing),
+        buttons: vec![CardButton {
+            label: "Stop".into(),
+            value: format!("stop:{}", it.id),
+            is_dangerous: true,
+        }],
         links: vec![],
     }
 }
 
-fn ended(board: &Board, it: &Conversation, turn: &Turn, dashboard: Option<&str>) -> Card {
+fn ended_card(
+    board: &Board,
+    it: &Conversation,
+    turn: &ConversationTurn,
+    dashboard: Option<&str>,
+) -> PostCard {
     let mut links = Vec::new();
     if let Some(pull) = &it.pull {
         links.push((format!("PR #{}", pull.number), pull.url.clone()));
     }
     if let (Some(at), Some(task)) = (dashboard, it.task) {
-        links.push((task.to_string(), format!("{}/t/{task}", at.trim_end_matches('/'))));
+        links.push((
+            task.to_string(),
+            format!("{}/t/{task}", at.trim_end_matches('/')),
+        ));
     }
     let reason = turn.reason.as_deref().unwrap_or("no reason was given");
     match turn.state {
         TurnState::Stopped => {
-            let text = format!("Stopped: {reason}. The work so far is kept; write again to continue.");
-            Card { tone: Tone::Stopped, text, links, ..Card::default() }
+            let text =
+                format!("Stopped: {reason}. The work so far is kept; write again to continue.");
+            PostCard {
+                tone: CardTone::Stopped,
+                text,
+                links,
+                ..PostCard::default()
+            }
         }
         TurnState::Failed => {
-            let why = it.task.map_or(String::new(), |it| format!(" For details: `regatta why {it}`."));
+            let why = it.task.map_or(String::new(), |it| {
+                format!(" For details: `regatta why {it}`.")
+            });
             let text = format!("This did not work: {reason}\n\nWrite again to retry.{why}");
-            Card { tone: Tone::Failed, text, links, ..Card::default() }
+            PostCard {
+                tone: CardTone::Failed,
+                text,
+                links,
+                ..PostCard::default()
+            }
         }
         _ => {
             let mut text = turn.answer.clone().unwrap_or_default();
-            let facts = facts(it, turn);
+            let facts = turn_facts(it, turn);
             if !facts.is_empty() {
                 text += &format!("\n\n{facts}");
             }
-            let open = it.task.and_then(|it| board.tasks.get(&it)).is_some_and(|it| it.status == Status::InReview);
-            let last = it.turns.iter().rev().find(|it| it.work.is_some()).is_some_and(|it| it.n == turn.n);
-            let offer = open && last && it.deliver != Deliver::Land;
-            let land = Button { label: "Land".into(), value: format!("land:{}", it.id), danger: false };
-            Card {
-                tone: Tone::Done,
+            let open = it
+                .task
+                .and_then(|it| board.tasks.get(&it))
+                .is_some_and(|it| it.status == TaskStatus::InReview);
+            let last = it
+                .turns
+                .iter()
+                .rev()
+                .find(|it| it.work.is_some())
+                .is_some_and(|it| it.number == turn.number);
+            let offer = open && last && it.deliver != ChangeDestination::Land;
+            let land = CardButton {
+                label: "Land".into(),
+                value: format!("land:{}", it.id),
+                is_dangerous: false,
+            };
+            PostCard {
+                tone: CardTone::Done,
                 text,
                 links,
                 buttons: offer.then_some(land).into_iter().collect(),
-                ..Card::default()
+                ..PostCard::default()
             }
         }
     }
 }
 
 /// Returns the branch, files, checks and cost of a turn, as far as they exist.
-fn facts(it: &Conversation, turn: &Turn) -> String {
+fn turn_facts(it: &Conversation, turn: &ConversationTurn) -> String {
     let mut lines = Vec::new();
     if let Some(work) = &turn.work {
-        let few: Vec<String> = work.changed.iter().take(5).map(|it| code(it)).collect();
-        let more = work.count.saturating_sub(few.len());
-        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+        let few: Vec<String> = work
+            .changed
+            .iter()
+            .take(5)
+            .map(|it| inline_code(it))
+            .collect();
+        let more = work.changed_count.saturating_sub(few.len());
+        let more = if more > 0 {
+            format!(" and {more} more")
+        } else {
+            String::new()
+        };
         lines.push(format!("Changed: {}{more}", few.join(", ")));
-        lines.push(format!("Branch: {}", code(&work.branch)));
+        lines.push(format!("Branch: {}", inline_code(&work.branch)));
         lines.extend(work.checks.as_ref().map(|it| format!("Checks: {it}")));
     }
-    lines.extend(turn.micro_usd.map(|it| format!("Cost: ${:.2}", it as f64 / 1e6)));
+    lines.extend(
+        turn.micro_usd
+            .map(|it| format!("Cost: ${:.2}", it as f64 / 1e6)),
+    );
     if turn.work.is_some() {
         match it.deliver {
-            Deliver::Review => lines.push("Say `land` to merge it.".into()),
-            Deliver::Land => lines.push("It is being added to the merge queue.".into()),
-            Deliver::Pull => {}
+            ChangeDestination::Review => lines.push("Say `land` to merge it.".into()),
+            ChangeDestination::Land => lines.push("It is being added to the merge queue.".into()),
+            ChangeDestination::Pull => {}
         }
     }
-    lines.iter().map(|it| format!("- {it}")).collect::<Vec<_>>().join("\n")
+    lines
+        .iter()
+        .map(|it| format!("- {it}"))
+        .collect::<Vec<_>>()
+        .join("\n")
 }
 
 /// Splits a card into as many pieces as there are texts. The progress is on the first, the buttons
 /// and links are on the last.
-pub(crate) fn in_pieces(card: &Card, texts: Vec<String>) -> Vec<Card> {
-    let piece = |text| Card { tone: card.tone, text, ..Card::default() };
-    let mut pieces: Vec<Card> = texts.into_iter().map(piece).collect();
+pub(crate) fn split_card(card: &PostCard, texts: Vec<String>) -> Vec<PostCard> {
+    let piece = |text| PostCard {
+        tone: card.tone,
+        text,
+        ..PostCard::default()
+    };
+    let mut pieces: Vec<PostCard> = texts.into_iter().map(piece).collect();
     if let Some(first) = pieces.first_mut() {
-        (first.plan, first.doing) = (card.plan.clone(), card.doing.clone());
+        (first.plan, first.activity) = (card.plan.clone(), card.activity.clone());
     }
     if let Some(last) = pieces.last_mut() {
         (last.buttons, last.links) = (card.buttons.clone(), card.links.clone());
@@ -243,37 +368,41 @@ pub(crate) fn in_pieces(card: &Card, texts: Vec<String>) -> Vec<Card> {
 }
 
 /// Returns the line above a card, which names its kind.
-pub(crate) fn head(card: &Card) -> Option<String> {
+pub(crate) fn card_header(card: &PostCard) -> Option<String> {
     Some(match card.tone {
-        Tone::Working => format!("⏳ {}", card.doing.as_deref().unwrap_or("working")),
-        Tone::Waiting => "🕓 In the queue".to_owned(),
-        Tone::Failed => "⚠️ Problem".to_owned(),
-        Tone::Stopped => "⏹ Stopped".to_owned(),
-        Tone::Question => "❓ A question".to_owned(),
-        Tone::Note | Tone::Done | Tone::Answered => return None,
+        CardTone::Working => format!("⏳ {}", card.activity.as_deref().unwrap_or("working")),
+        CardTone::Waiting => "🕓 In the queue".to_owned(),
+        CardTone::Failed => "⚠️ Problem".to_owned(),
+        CardTone::Stopped => "⏹ Stopped".to_owned(),
+        CardTone::Question => "❓ A question".to_owned(),
+        CardTone::Note | CardTone::Done | CardTone::Answered => return None,
     })
 }
 
 /// The format of a plan in a service: the maximum number and length of lines, and the sign of each
 /// status.
-pub(crate) struct Lines {
-    pub(crate) most: usize,
-    pub(crate) longest: usize,
+pub(crate) struct PlanFormat {
+    pub(crate) max_lines: usize,
+    pub(crate) max_line_chars: usize,
     pub(crate) sign: fn(ToolStatus) -> &'static str,
 }
 
-impl Lines {
-    pub(crate) fn of(&self, card: &Card) -> Option<String> {
+impl PlanFormat {
+    pub(crate) fn format_plan(&self, card: &PostCard) -> Option<String> {
         let line = |(text, status): &(String, ToolStatus)| {
-            format!("{} {}", (self.sign)(*status), one_line(text, self.longest))
+            format!(
+                "{} {}",
+                (self.sign)(*status),
+                one_line(text, self.max_line_chars)
+            )
         };
-        let lines: Vec<String> = card.plan.iter().take(self.most).map(line).collect();
+        let lines: Vec<String> = card.plan.iter().take(self.max_lines).map(line).collect();
         (!lines.is_empty()).then(|| lines.join("\n"))
     }
 }
 
 /// Returns the sign of a step's status, for services without task lists.
-pub(crate) fn sign(status: ToolStatus) -> &'static str {
+pub(crate) fn status_sign(status: ToolStatus) -> &'static str {
     match status {
         ToolStatus::Completed => "✅",
         ToolStatus::InProgress => "▶️",
@@ -283,29 +412,57 @@ pub(crate) fn sign(status: ToolStatus) -> &'static str {
 }
 
 /// Returns the links below a card.
-pub(crate) fn links(card: &Card) -> Option<String> {
-    let links: Vec<String> = card.links.iter().map(|(label, url)| format!("[{label}]({url})")).collect();
+pub(crate) fn link_line(card: &PostCard) -> Option<String> {
+    let links: Vec<String> = card
+        .links
+        .iter()
+        .map(|(label, url)| format!("[{label}]({url})"))
+        .collect();
     (!links.is_empty()).then(|| links.join(" · "))
 }
 
 /// Returns the whole text of a card without its buttons, in CommonMark.
-pub(crate) fn spoken(card: &Card, lines: &Lines) -> String {
+pub(crate) fn card_text(card: &PostCard, lines: &PlanFormat) -> String {
     let text = Some(card.text.clone()).filter(|it| !it.trim().is_empty());
-    let parts: Vec<String> = [head(card), lines.of(card), text, links(card)].into_iter().flatten().collect();
-    if parts.is_empty() { "…".to_owned() } else { parts.join("\n\n") }
+    let parts: Vec<String> = [
+        card_header(card),
+        lines.format_plan(card),
+        text,
+        link_line(card),
+    ]
+    .into_iter()
+    .flatten()
+    .collect();
+    if parts.is_empty() {
+        "…".to_owned()
+    } else {
+        parts.join("\n\n")
+    }
 }
 
 pub(crate) fn one_line(text: &str, most: usize) -> String {
     let line = text.trim().lines().next().unwrap_or_default();
-    let cut: String = line.chars().filter(|it| !it.is_control()).take(most).collect();
-    if line.chars().count() > most { format!("{cut}…") } else { cut }
+    let cut: String = line
+        .chars()
+        .filter(|it| !it.is_control())
+        .take(most)
+        .collect();
+    if line.chars().count() > most {
+        format!("{cut}…")
+    } else {
+        cut
+    }
 }
 
 /// Formats inline code so that its content cannot close it.
-pub(crate) fn code(text: &str) -> String {
+pub(crate) fn inline_code(text: &str) -> String {
     let longest = text.split(|it| it != '`').map(str::len).max().unwrap_or(0);
     let fence = "`".repeat(longest + 1);
-    if longest > 0 { format!("{fence} {text} {fence}") } else { format!("`{text}`") }
+    if longest > 0 {
+        format!("{fence} {text} {fence}")
+    } else {
+        format!("`{text}`")
+    }
 }
 
 fn code_block(text: &str) -> String {
@@ -316,7 +473,7 @@ fn code_block(text: &str) -> String {
 
 /// Cuts a text into pieces of at most `most` characters, between paragraphs or lines if possible. A
 /// code block that is cut is closed and opened again.
-pub fn split(text: &str, most: usize) -> Vec<String> {
+pub fn split_text(text: &str, most: usize) -> Vec<String> {
     let count = |it: &str| it.chars().count();
     if count(text) <= most {
         return vec![text.to_owned()];
@@ -325,7 +482,10 @@ pub fn split(text: &str, most: usize) -> Vec<String> {
     let (mut pieces, mut piece, mut fence) = (Vec::new(), String::new(), None::<String>);
     let mut close = |piece: &mut String, fence: &Option<String>| {
         if let Some(fence) = fence {
-            let marks: String = fence.chars().take_while(|it| *it == '`' || *it == '~').collect();
+            let marks: String = fence
+                .chars()
+                .take_while(|it| *it == '`' || *it == '~')
+                .collect();
             piece.push_str(&marks);
         }
         let done = std::mem::take(piece);
@@ -346,12 +506,16 @@ pub fn split(text: &str, most: usize) -> Vec<String> {
                 break;
             }
             // A line is cut only if it alone is too long.
-            let fresh = piece.trim().is_empty() || fence.as_ref().is_some_and(|it| piece.trim() == it.trim());
+            let fresh = piece.trim().is_empty()
+                || fence.as_ref().is_some_and(|it| piece.trim() == it.trim());
             if !fresh {
                 close(&mut piece, &fence);
                 continue;
             }
-            let at = rest.char_indices().nth(left.max(1)).map_or(rest.len(), |it| it.0);
+            let at = rest
+                .char_indices()
+                .nth(left.max(1))
+                .map_or(rest.len(), |it| it.0);
             piece.push_str(&rest[..at]);
             piece.push('\n');
             rest = &rest[at..];
@@ -378,42 +542,57 @@ mod tests {
 
     #[test]
     fn long_text_is_split_between_lines_and_code_blocks_stay_whole() {
-        let text = format!("Intro\n\n```rust\n{}```\nEnd", "let x = 1; // a line\n".repeat(200));
-        let pieces = split(&text, 1_000);
+        let text = format!(
+            "Intro\n\n```rust\n{}```\nEnd",
+            "let x = 1; // a line\n".repeat(200)
+        );
+        let pieces = split_text(&text, 1_000);
         assert!(pieces.len() > 4);
         for piece in &pieces {
             assert!(piece.chars().count() <= 1_000, "{}", piece.chars().count());
             assert_eq!(piece.matches("```").count() % 2, 0, "{piece}");
-            assert!(piece.lines().all(|it| !it.starts_with("et x")), "the text was split inside a line");
+            assert!(
+                piece.lines().all(|it| !it.starts_with("et x")),
+                "the text was split inside a line"
+            );
         }
-        let lines = pieces.iter().flat_map(|it| it.lines()).filter(|it| it.starts_with("let x")).count();
+        let lines = pieces
+            .iter()
+            .flat_map(|it| it.lines())
+            .filter(|it| it.starts_with("let x"))
+            .count();
         assert_eq!(lines, 200, "lines were lost");
-        assert_eq!(split("short", 10), ["short"]);
+        assert_eq!(split_text("short", 10), ["short"]);
     }
 
     #[test]
     fn too_long_line_is_split_between_characters_without_loss() {
         let text = "é".repeat(5_000);
-        let pieces = split(&text, 512);
+        let pieces = split_text(&text, 512);
         assert!(pieces.iter().all(|it| it.chars().count() <= 512));
         assert_eq!(pieces.concat(), text);
     }
 
     #[test]
     fn inline_code_cannot_be_closed_from_inside() {
-        assert_eq!(code("a"), "`a`");
-        assert_eq!(code("a`b``c"), "``` a`b``c ```");
+        assert_eq!(inline_code("a"), "`a`");
+        assert_eq!(inline_code("a`b``c"), "``` a`b``c ```");
     }
 
     #[test]
     fn live_progress_keeps_the_last_steps_and_words() {
-        let mut live = Live::default();
+        let mut live = TurnProgress::default();
         for n in 0..10 {
-            let tool = regatta_core::session::Tool { title: format!("Read {n}"), ..Default::default() };
-            live.hear(&Said::Tool(tool));
-            live.hear(&Said::Message { text: "word ".repeat(40) });
+            let tool = regatta_core::agent_protocol::ToolCall {
+                title: format!("Read {n}"),
+                ..Default::default()
+            };
+            live.on_event(&AgentEvent::Tool(tool));
+            live.on_event(&AgentEvent::Message {
+                text: "word ".repeat(40),
+            });
         }
-        assert_eq!((live.tools.len(), live.count), (3, 10));
-        assert!(live.words.chars().count() <= 500);
+        assert_eq!((live.recent_tools.len(), live.tool_count), (3, 10));
+        assert!(live.text.chars().count() <= 500);
     }
 }

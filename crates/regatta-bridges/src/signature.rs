@@ -4,19 +4,26 @@ use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 use subtle::ConstantTimeEq;
 
-use crate::registry::Secret;
+use crate::config::Secret;
 
 /// Returns the signature of some bytes, in hex.
-pub fn hex(secret: &Secret, parts: &[&[u8]]) -> String {
-    let mut mac = Hmac::<Sha256>::new_from_slice(secret.reveal().as_bytes()).expect("HMAC accepts keys of any length");
+pub fn hex_signature(secret: &Secret, parts: &[&[u8]]) -> String {
+    let mut mac = Hmac::<Sha256>::new_from_slice(secret.reveal().as_bytes())
+        .expect("HMAC accepts keys of any length");
     parts.iter().for_each(|it| mac.update(it));
-    mac.finalize().into_bytes().iter().map(|it| format!("{it:02x}")).collect()
+    mac.finalize()
+        .into_bytes()
+        .iter()
+        .map(|it| format!("{it:02x}"))
+        .collect()
 }
 
 /// Returns whether `given` is the signature of some bytes.
-pub fn is_of(secret: &Secret, parts: &[&[u8]], given: &str) -> bool {
-    let own = hex(secret, parts);
-    own.as_bytes().ct_eq(given.trim().to_ascii_lowercase().as_bytes()).into()
+pub fn is_valid(secret: &Secret, parts: &[&[u8]], given: &str) -> bool {
+    let own = hex_signature(secret, parts);
+    own.as_bytes()
+        .ct_eq(given.trim().to_ascii_lowercase().as_bytes())
+        .into()
 }
 
 #[cfg(test)]
@@ -27,10 +34,18 @@ mod tests {
     fn signature_accepts_githubs_test_vector_and_no_variation() {
         let secret = Secret::new("It's a Secret to Everybody");
         let good = "757107ea0eb2509fc211221cce984b8a37570b6d7586c22c46f4379c8b043e17";
-        assert!(is_of(&secret, &[b"Hello, ", b"World!"], good));
-        for (body, given) in [("Hello, World", good), ("Hello, World!", ""), ("Hello, World!", &good[1..])] {
-            assert!(!is_of(&secret, &[body.as_bytes()], given));
+        assert!(is_valid(&secret, &[b"Hello, ", b"World!"], good));
+        for (body, given) in [
+            ("Hello, World", good),
+            ("Hello, World!", ""),
+            ("Hello, World!", &good[1..]),
+        ] {
+            assert!(!is_valid(&secret, &[body.as_bytes()], given));
         }
-        assert!(!is_of(&Secret::new("another"), &[b"Hello, World!"], good));
+        assert!(!is_valid(
+            &Secret::new("another"),
+            &[b"Hello, World!"],
+            good
+        ));
     }
 }

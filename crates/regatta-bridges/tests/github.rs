@@ -8,31 +8,37 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use regatta_bridges::Bridges;
-use regatta_bridges::desk::Health;
-use regatta_bridges::registry::{self, AgentEntry, Config, Secret};
+use regatta_bridges::config::{self, AgentEntry, BridgesConfig, Secret};
+use regatta_bridges::intake::Health;
 use regatta_bridges::signature;
+use regatta_core::agent_protocol::{
+    AgentEvent, PermissionOption, PermissionOptionKind, RequestContent, StopReason, ToolCall,
+    ToolKind,
+};
 use regatta_core::board::Board;
 use regatta_core::command::{Actor, Command, Request};
-use regatta_core::conversation::{Ask, Conversation, Deliver, Pushed, TurnState, What, Work};
+use regatta_core::conversation::{
+    ChangeDestination, Conversation, ConversationCommand, PostContent, PushedWork, TurnState,
+    TurnWork,
+};
 use regatta_core::ids::{AgentName, BranchName, ConversationId, ProjectName};
-use regatta_core::session::{AskOption, OptionKind, Said, Stop, Tool, ToolKind, Want};
-use regatta_core::task::Status;
+use regatta_core::task::TaskStatus;
 use regatta_core::{agent, project};
 use regatta_engine::ports::agents::Exit;
 use regatta_engine::timer::MachineClock;
-use regatta_engine::{Engine, Ports, Redact, Settings};
-use regatta_testkit::fake_agents::{FakeAgents, Program};
+use regatta_engine::{Engine, EngineSettings, Ports, RedactFn};
+use regatta_testkit::crash_points::{EngineLife, StoreInLife};
+use regatta_testkit::fake_agents::{FakeAgents, FakeProgram};
 use regatta_testkit::fake_git::FakeGit;
-use regatta_testkit::memory::MemoryStore;
-use regatta_testkit::services::github::{self, App, Comment, GitHub};
-use regatta_testkit::services::{Fault, Scale, View};
-use regatta_testkit::steps::{Life, LivingStore};
+use regatta_testkit::fake_store::FakeStore;
+use regatta_testkit::services::github::{self, GitHub, GitHubApp, GitHubComment};
+use regatta_testkit::services::{DoubleView, ServiceFault, TimeScale};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
-type Seen<'a> = View<'a, github::World>;
+type GithubView<'a> = DoubleView<'a, github::GitHubState>;
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 const REPO: &str = "/nowhere/shop";
 /// The only secret that the redactor of this test knows.
 const SECRET: &str = "hunter2secret";
@@ -41,39 +47,44 @@ const SHOP: &str = "acme/shop";
 /// The surroundings of Regatta, which outlive its restarts.
 struct World {
     github: GitHub,
-    apps: Vec<App>,
-    store: MemoryStore,
+    github_apps: Vec<GitHubApp>,
+    store: FakeStore,
     git: FakeGit,
     agents: FakeAgents,
-    config: Config,
-    settings: project::Settings,
+    config: BridgesConfig,
+    settings: project::ProjectSettings,
     key: Option<String>,
-    secret: Option<Option<String>>,
+    webhook_secret: Option<Option<String>>,
 }
 
 /// A running Regatta.
-struct Here {
+struct RunningRegatta {
     engine: Engine,
     bridges: Bridges,
-    door: JoinHandle<()>,
+    server: JoinHandle<()>,
     url: String,
-    life: Life,
+    life: EngineLife,
 }
 
-impl Drop for Here {
+impl Drop for RunningRegatta {
     fn drop(&mut self) {
-        self.door.abort();
+        self.server.abort();
         self.life.end();
     }
 }
 
 /// Acts as the usual agent program, which reports progress, waits if the prompt asks for it, and
 /// answers.
-fn talks(program: &Program) -> Exit {
-    let prompt = asked_of(program);
-    program.say(Said::Started { session: Some(format!("s-{}", program.task())), model: Some("m".into()) });
-    program.say(Said::TurnStarted { n: 0 });
-    program.say(Said::Message { text: "Looking. Thanks @ann".into() });
+fn run_agent(program: &FakeProgram) -> Exit {
+    let prompt = message_in_prompt(program);
+    program.emit(AgentEvent::Started {
+        session: Some(format!("s-{}", program.task())),
+        model: Some("m".into()),
+    });
+    program.emit(AgentEvent::TurnStarted { n: 0 });
+    program.emit(AgentEvent::Message {
+        text: "Looking. Thanks @ann".into(),
+    });
     if prompt.contains("and wait")
         && let Err(exit) = program.wait_for("go")
     {
@@ -81,41 +92,70 @@ fn talks(program: &Program) -> Exit {
     }
     if prompt.contains("ask first") {
         let (kind, paths) = (ToolKind::Execute, vec!["/etc/hosts".to_owned()]);
-        let tool = Tool { kind, paths, command: Some("npm install zod".into()), ..Tool::default() };
-        let options = vec![AskOption { id: "y".into(), name: "Yes".into(), kind: OptionKind::AllowOnce }];
-        program
-            .say(Said::Asked(regatta_core::session::Ask { id: "7".into(), want: Want::Permission { tool, options } }));
-        let wished = program.until_wished(|it| it.answers.iter().any(|it| it.0 == "7"));
-        let Ok(wishes) = wished else { return Exit::Signal(15) };
-        program.say(Said::Message { text: format!("{:?}", wishes.answers) });
+        let tool = ToolCall {
+            kind,
+            paths,
+            command: Some("npm install zod".into()),
+            ..ToolCall::default()
+        };
+        let options = vec![PermissionOption {
+            id: "y".into(),
+            name: "Yes".into(),
+            kind: PermissionOptionKind::AllowOnce,
+        }];
+        program.emit(AgentEvent::RequestMade(
+            regatta_core::agent_protocol::AgentRequest {
+                id: "7".into(),
+                content: RequestContent::Permission { tool, options },
+            },
+        ));
+        let wished = program.wait_for_input(|it| it.answers.iter().any(|it| it.0 == "7"));
+        let Ok(wishes) = wished else {
+            return Exit::Signal(15);
+        };
+        program.emit(AgentEvent::Message {
+            text: format!("{:?}", wishes.answers),
+        });
     }
     if prompt.contains("change") {
         program.append("README", &format!("by {}\n", program.task()));
     }
     if prompt.contains("leak") {
         let detail = format!("Done. The password is {SECRET}.");
-        program.say(Said::TurnEnded { stop: Stop::EndTurn, class: None, detail });
+        program.emit(AgentEvent::TurnEnded {
+            stop: StopReason::EndTurn,
+            class: None,
+            detail,
+        });
         return Exit::Code(0);
     }
-    let detail = "Done, @ann.\n\n| a | b |\n|---|---|\n| 1 | `@x` |\n\n```rust\n// @ann\n```".to_owned();
-    program.say(Said::TurnEnded { stop: Stop::EndTurn, class: None, detail });
+    let detail =
+        "Done, @ann.\n\n| a | b |\n|---|---|\n| 1 | `@x` |\n\n```rust\n// @ann\n```".to_owned();
+    program.emit(AgentEvent::TurnEnded {
+        stop: StopReason::EndTurn,
+        class: None,
+        detail,
+    });
     Exit::Code(0)
 }
 
 /// Returns the message of this turn from the prompt.
-fn asked_of(program: &Program) -> String {
+fn message_in_prompt(program: &FakeProgram) -> String {
     let prompt = &program.launch().prompt;
-    let said = prompt.rsplit_once("says in the thread:\n```text\n").expect("a prompt contains the message").1;
+    let said = prompt
+        .rsplit_once("says in the thread:\n```text\n")
+        .expect("a prompt contains the message")
+        .1;
     said.split("\n```").next().unwrap_or_default().to_owned()
 }
 
 impl World {
     async fn new() -> World {
         let github = GitHub::start().await;
-        let apps = vec![github.app("claude-bot"), github.app("codex-bot")];
-        github.repo(SHOP, &["claude-bot", "codex-bot"]);
-        github.person("ann", SHOP, "write");
-        github.person("eve", SHOP, "read");
+        let apps = vec![github.add_app("claude-bot"), github.add_app("codex-bot")];
+        github.add_repo(SHOP, &["claude-bot", "codex-bot"]);
+        github.add_person("ann", SHOP, "write");
+        github.add_person("eve", SHOP, "read");
         let events = [
             "issues",
             "issue_comment",
@@ -127,46 +167,69 @@ impl World {
         github.subscribe("claude-bot", &events);
         github.subscribe("codex-bot", &events);
         let git = FakeGit::new();
-        git.create(Path::new(REPO), &[("README", "shop\n")]);
-        let agents = FakeAgents::new(&git, talks);
-        let config = Config {
+        git.create_repo(Path::new(REPO), &[("README", "shop\n")]);
+        let agents = FakeAgents::new(&git, run_agent);
+        let config = BridgesConfig {
             url: BTreeMap::from([("github".to_owned(), github.base_url())]),
             clock: 30.0,
-            ..Config::default()
+            ..BridgesConfig::default()
         };
-        github.limits(Scale::faster(30.0));
-        let (store, settings) = (MemoryStore::new(), project::Settings::default());
-        World { github, apps, store, git, agents, config, settings, key: None, secret: None }
+        github.set_time_scale(TimeScale::with_faster_limits(30.0));
+        let (store, settings) = (FakeStore::new(), project::ProjectSettings::default());
+        World {
+            github,
+            github_apps: apps,
+            store,
+            git,
+            agents,
+            config,
+            settings,
+            key: None,
+            webhook_secret: None,
+        }
     }
 
     /// Starts Regatta, and gives GitHub the address of its routes.
-    async fn start(&self) -> Here {
-        let life = Life::new();
+    async fn start(&self) -> RunningRegatta {
+        let life = EngineLife::new();
         let ports = Ports {
-            store: Box::new(LivingStore::new(&life, self.store.clone())),
-            git: Arc::new(self.git.in_life(&life)),
-            agents: Arc::new(self.agents.in_life(&life)),
+            store: Box::new(StoreInLife::new(&life, self.store.clone())),
+            git: Arc::new(self.git.with_life(&life)),
+            agents: Arc::new(self.agents.with_life(&life)),
             clock: Arc::new(MachineClock),
         };
-        let redact = Redact(Arc::new(|text| text.replace(SECRET, "[redacted]")));
-        let settings = Settings { grace: Some(Duration::from_millis(300)), redact, ..Settings::default() };
-        let start = tokio::task::spawn_blocking(move || Engine::start(ports, settings).map(|it| it.0));
+        let redact = RedactFn(Arc::new(|text| text.replace(SECRET, "[redacted]")));
+        let settings = EngineSettings {
+            stop_grace: Some(Duration::from_millis(300)),
+            redactor: redact,
+            ..EngineSettings::default()
+        };
+        let start =
+            tokio::task::spawn_blocking(move || Engine::start(ports, settings).map(|it| it.0));
         let engine = start.await.unwrap().unwrap();
         if engine.board().projects.is_empty() {
-            self.furnish(&engine).await;
+            self.set_up_board(&engine).await;
         }
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
-        self.github.webhook("claude-bot", &format!("{url}/webhooks/github"));
-        self.github.webhook("codex-bot", &format!("{url}/webhooks/github/codex"));
+        self.github
+            .set_webhook_url("claude-bot", &format!("{url}/webhooks/github"));
+        self.github
+            .set_webhook_url("codex-bot", &format!("{url}/webhooks/github/codex"));
         let bridges = Bridges::start(engine.clone(), self.registry(), None).unwrap();
         let router = bridges.router();
         let door = tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
-        Here { engine, bridges, door, url, life }
+        RunningRegatta {
+            engine,
+            bridges,
+            server: door,
+            url,
+            life,
+        }
     }
 
-    async fn furnish(&self, engine: &Engine) {
-        let add = project::Add {
+    async fn set_up_board(&self, engine: &Engine) {
+        let add = project::AddProject {
             name: ProjectName::new("shop").unwrap(),
             location: REPO.into(),
             trunk: BranchName::new("main").unwrap(),
@@ -176,9 +239,11 @@ impl World {
         };
         submit(engine, Command::AddProject(add)).await;
         for name in ["claude", "codex"] {
-            let register = agent::Register {
+            let register = agent::RegisterAgent {
                 name: AgentName::new(name).unwrap(),
-                runtime: agent::Runtime::Acp { argv: vec!["talks".into()] },
+                runtime: agent::Runtime::Acp {
+                    argv: vec!["talks".into()],
+                },
                 role: agent::Role::Worker,
                 provider: Some("acme".into()),
                 profile: agent::Profile::default(),
@@ -189,34 +254,57 @@ impl World {
         }
     }
 
-    fn registry(&self) -> registry::Registry {
-        let entry = |default| AgentEntry { command: Some("talks".into()), default, ..AgentEntry::default() };
-        let agents = [("claude".to_owned(), entry(true)), ("codex".to_owned(), entry(false))];
+    fn registry(&self) -> config::BridgeRegistry {
+        let entry = |default| AgentEntry {
+            command: Some("talks".into()),
+            default,
+            ..AgentEntry::default()
+        };
+        let agents = [
+            ("claude".to_owned(), entry(true)),
+            ("codex".to_owned(), entry(false)),
+        ];
         let variable = |name: &str| {
             let (of, app) = match name.strip_suffix("__CODEX") {
-                Some(of) => (of, &self.apps[1]),
-                None => (name, &self.apps[0]),
+                Some(of) => (of, &self.github_apps[1]),
+                None => (name, &self.github_apps[0]),
             };
             Ok(match of {
                 "GITHUB_APP_ID" => Some(app.id.to_string()),
-                "GITHUB_PRIVATE_KEY" => Some(self.key.clone().unwrap_or_else(|| app.private_key.clone())),
-                "GITHUB_WEBHOOK_SECRET" => self.secret.clone().unwrap_or_else(|| Some(app.webhook_secret.clone())),
+                "GITHUB_PRIVATE_KEY" => {
+                    Some(self.key.clone().unwrap_or_else(|| app.private_key.clone()))
+                }
+                "GITHUB_WEBHOOK_SECRET" => self
+                    .webhook_secret
+                    .clone()
+                    .unwrap_or_else(|| Some(app.webhook_secret.clone())),
                 _ => None,
             })
         };
-        registry::read(registry::Settings::new(&agents, self.config.clone()), &variable)
+        config::read_registry(
+            config::BridgeSettings::new(&agents, self.config.clone()),
+            &variable,
+        )
     }
 
     /// Waits for a comment of an app for which `holds` is true.
-    async fn comment(&self, app: &str, number: u64, holds: impl Fn(&Comment) -> bool) -> Comment {
-        let found = |view: &Seen<'_>| {
-            let own = view.comments(SHOP, number).iter().filter(|it| it.app.as_deref() == Some(app));
+    async fn wait_for_comment(
+        &self,
+        app: &str,
+        number: u64,
+        holds: impl Fn(&GitHubComment) -> bool,
+    ) -> GitHubComment {
+        let found = |view: &GithubView<'_>| {
+            let own = view
+                .comments(SHOP, number)
+                .iter()
+                .filter(|it| it.app.as_deref() == Some(app));
             own.clone().find(|it| holds(it)).cloned()
         };
-        self.github.find(found, PATIENCE).await
+        self.github.wait_for_some(found, TEST_TIMEOUT).await
     }
 
-    fn own(&self, app: &str, number: u64) -> Vec<Comment> {
+    fn own_comments(&self, app: &str, number: u64) -> Vec<GitHubComment> {
         let mut comments = self.github.comments(SHOP, number);
         comments.retain(|it| it.app.as_deref() == Some(app));
         comments
@@ -224,13 +312,20 @@ impl World {
 }
 
 async fn submit(engine: &Engine, command: Command) {
-    engine.ask(Request { by: Actor::Regatta, key: None, command }).await.unwrap();
+    engine
+        .submit_async(Request {
+            by: Actor::Regatta,
+            key: None,
+            command,
+        })
+        .await
+        .unwrap();
 }
 
-impl Here {
+impl RunningRegatta {
     /// Waits until `look` finds something on the board.
-    async fn until<T>(&self, look: impl Fn(&Board) -> Option<T>) -> T {
-        let mut changes = self.engine.watch();
+    async fn wait_for<T>(&self, look: impl Fn(&Board) -> Option<T>) -> T {
+        let mut changes = self.engine.watch_board();
         let wait = async {
             loop {
                 let board = changes.borrow_and_update().clone();
@@ -240,44 +335,73 @@ impl Here {
                 changes.changed().await.expect("the engine runs");
             }
         };
-        tokio::time::timeout(PATIENCE, wait).await.unwrap_or_else(|_| {
-            panic!("timed out waiting for the board: {:#?}\n{:?}", self.engine.board().conversations, self.bridges.list())
-        })
+        tokio::time::timeout(TEST_TIMEOUT, wait)
+            .await
+            .unwrap_or_else(|_| {
+                panic!(
+                    "timed out waiting for the board: {:#?}\n{:?}",
+                    self.engine.board().conversations,
+                    self.bridges.list()
+                )
+            })
     }
 
     fn conversations(&self) -> Vec<Arc<Conversation>> {
-        self.engine.board().conversations.values().cloned().collect()
+        self.engine
+            .board()
+            .conversations
+            .values()
+            .cloned()
+            .collect()
     }
 
     /// Waits until `look` accepts the health of an agent's bridge. Polls, because changes of the
     /// health are not announced.
-    async fn until_health<T>(&self, agent: &str, look: impl Fn(&Health) -> Option<T>) -> T {
+    async fn wait_for_health<T>(&self, agent: &str, look: impl Fn(&Health) -> Option<T>) -> T {
         let wait = async {
             let mut ticks = tokio::time::interval(Duration::from_millis(10));
             loop {
-                let found = self.bridges.list().into_iter().find(|it| it.agent.as_str() == agent);
+                let found = self
+                    .bridges
+                    .list()
+                    .into_iter()
+                    .find(|it| it.agent.as_str() == agent);
                 if let Some(found) = found.and_then(|it| look(&it.health)) {
                     return found;
                 }
                 ticks.tick().await;
             }
         };
-        let found = tokio::time::timeout(PATIENCE, wait).await;
-        found.unwrap_or_else(|_| panic!("timed out waiting for the health of {agent}: {:#?}", self.bridges.list()))
+        let found = tokio::time::timeout(TEST_TIMEOUT, wait).await;
+        found.unwrap_or_else(|_| {
+            panic!(
+                "timed out waiting for the health of {agent}: {:#?}",
+                self.bridges.list()
+            )
+        })
     }
 
     /// Waits until every due post is shown.
-    async fn all_shown(&self) {
-        self.until(|board| {
-            let open = board.conversations.values().any(|it| it.working().is_some() || it.unshown().next().is_some());
+    async fn wait_until_all_shown(&self) {
+        self.wait_for(|board| {
+            let open = board
+                .conversations
+                .values()
+                .any(|it| it.current_turn().is_some() || it.unshown_posts().next().is_some());
             (!open).then_some(())
         })
         .await;
     }
 
     /// Posts a delivery that the test has signed itself. Returns the status of the answer.
-    async fn deliver(&self, path: &str, secret: &str, (event, guid): (&str, &str), body: &str) -> u16 {
-        let signature = signature::hex(&Secret::new(secret), &[body.as_bytes()]);
+    async fn post_delivery(
+        &self,
+        path: &str,
+        secret: &str,
+        (event, guid): (&str, &str),
+        body: &str,
+    ) -> u16 {
+        let signature = signature::hex_signature(&Secret::new(secret), &[body.as_bytes()]);
         let sent = reqwest::Client::new()
             .post(format!("{}{path}", self.url))
             .header("x-github-event", event)
@@ -288,8 +412,10 @@ impl Here {
     }
 }
 
-fn quiet(text: &str) -> bool {
-    text.split('@').skip(1).all(|it| it.starts_with('\u{200b}') || it.starts_with("x`") || it.starts_with("ann\n```"))
+fn mentions_nobody(text: &str) -> bool {
+    text.split('@')
+        .skip(1)
+        .all(|it| it.starts_with('\u{200b}') || it.starts_with("x`") || it.starts_with("ann\n```"))
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -297,29 +423,64 @@ async fn mention_gets_a_reaction_and_one_comment_that_becomes_the_answer() {
     let world = World::new().await;
     let here = world.start().await;
     let number = world.github.open_issue("ann", SHOP, "Login", "It fails.");
-    let id = world.github.comment("ann", SHOP, number, "@claude-bot fix it, change it and wait");
-    here.until(|board| board.conversations.values().any(|it| it.turn_count == 1).then_some(())).await;
-    let seen = |view: &Seen<'_>| {
+    let id = world.github.comment(
+        "ann",
+        SHOP,
+        number,
+        "@claude-bot fix it, change it and wait",
+    );
+    here.wait_for(|board| {
+        board
+            .conversations
+            .values()
+            .any(|it| it.turn_count == 1)
+            .then_some(())
+    })
+    .await;
+    let seen = |view: &GithubView<'_>| {
         let comment = view.comments(SHOP, number).iter().find(|it| it.id == id)?;
-        comment.reactions.iter().any(|it| it.content == "eyes").then_some(())
+        comment
+            .reactions
+            .iter()
+            .any(|it| it.content == "eyes")
+            .then_some(())
     };
-    world.github.find(seen, PATIENCE).await;
-    let first = world.comment("claude-bot", number, |it| it.body.contains('⏳')).await;
+    world.github.wait_for_some(seen, TEST_TIMEOUT).await;
+    let first = world
+        .wait_for_comment("claude-bot", number, |it| it.body.contains('⏳'))
+        .await;
     assert!(first.body.contains("Say `stop`"), "{}", first.body);
-    assert!(first.body.ends_with(" -->") && first.body.contains("<!-- regatta:V1:"), "{}", first.body);
-    world.agents.let_go("go");
-    let last = world.comment("claude-bot", number, |it| it.body.contains("Done")).await;
+    assert!(
+        first.body.ends_with(" -->") && first.body.contains("<!-- regatta:V1:"),
+        "{}",
+        first.body
+    );
+    world.agents.release("go");
+    let last = world
+        .wait_for_comment("claude-bot", number, |it| it.body.contains("Done"))
+        .await;
     assert_eq!(last.id, first.id, "one comment, edited");
-    assert!(quiet(&last.body) && last.versions.iter().all(|it| quiet(it)), "{:?}", last.versions);
-    assert!(last.body.contains("| 1 | `@x` |") && last.body.contains("```rust\n// @ann\n```"), "{}", last.body);
+    assert!(
+        mentions_nobody(&last.body) && last.versions.iter().all(|it| mentions_nobody(it)),
+        "{:?}",
+        last.versions
+    );
+    assert!(
+        last.body.contains("| 1 | `@x` |") && last.body.contains("```rust\n// @ann\n```"),
+        "{}",
+        last.body
+    );
     assert!(last.body.contains("Branch:"), "{}", last.body);
-    here.all_shown().await;
+    here.wait_until_all_shown().await;
     // GitHub delivered its own comments and edits to it, and they had no effect.
-    let told = |view: &Seen<'_>| {
-        let answered = view.deliveries("claude-bot").iter().all(|it| it.status_code == Some(200));
+    let told = |view: &GithubView<'_>| {
+        let answered = view
+            .deliveries("claude-bot")
+            .iter()
+            .all(|it| it.status_code == Some(200));
         answered.then_some(())
     };
-    world.github.find(told, PATIENCE).await;
+    world.github.wait_for_some(told, TEST_TIMEOUT).await;
     let found = here.conversations();
     assert_eq!(found.len(), 1, "{found:#?}");
     assert_eq!(found[0].key, format!("github:{SHOP}:{number}:claude"));
@@ -327,9 +488,16 @@ async fn mention_gets_a_reaction_and_one_comment_that_becomes_the_answer() {
     assert_eq!(found[0].turns[0].text, "fix it, change it and wait");
     // While only one agent is in a thread, messages there need no mention.
     world.github.comment("ann", SHOP, number, "and the tests?");
-    here.until(|board| board.conversations.values().any(|it| it.turn_count == 2).then_some(())).await;
-    here.all_shown().await;
-    assert_eq!(world.own("claude-bot", number).len(), 2);
+    here.wait_for(|board| {
+        board
+            .conversations
+            .values()
+            .any(|it| it.turn_count == 2)
+            .then_some(())
+    })
+    .await;
+    here.wait_until_all_shown().await;
+    assert_eq!(world.own_comments("claude-bot", number).len(), 2);
     world.github.assert_well_behaved();
 }
 
@@ -337,27 +505,78 @@ async fn mention_gets_a_reaction_and_one_comment_that_becomes_the_answer() {
 async fn comment_without_a_mention_starts_no_agent_when_two_are_in_the_issue() {
     let world = World::new().await;
     let here = world.start().await;
-    let number = world.github.open_issue("ann", SHOP, "Login", "@claude-bot please change it");
-    world.comment("claude-bot", number, |it| it.body.contains("Done")).await;
-    assert!(world.github.issue(SHOP, number).unwrap().text.reactions.iter().any(|it| it.user == "claude-bot[bot]"));
-    world.github.comment("ann", SHOP, number, "@codex-bot review this");
-    world.comment("codex-bot", number, |it| it.body.contains("Done")).await;
-    here.all_shown().await;
-    world.github.comment("ann", SHOP, number, "thanks, and the tests?");
-    world.github.comment("ann", SHOP, number, "`@codex-bot` and\n\n> @claude-bot\n\nare only quoted");
-    let last = world.github.comment("ann", SHOP, number, "@codex-bot again");
-    here.until(|board| {
-        let codex = board.conversations.values().find(|it| it.agent.as_str() == "codex")?;
-        codex.turns.iter().any(|it| it.source == format!("comment:{last}")).then_some(())
+    let number = world
+        .github
+        .open_issue("ann", SHOP, "Login", "@claude-bot please change it");
+    world
+        .wait_for_comment("claude-bot", number, |it| it.body.contains("Done"))
+        .await;
+    assert!(
+        world
+            .github
+            .issue(SHOP, number)
+            .unwrap()
+            .body
+            .reactions
+            .iter()
+            .any(|it| it.user == "claude-bot[bot]")
+    );
+    world
+        .github
+        .comment("ann", SHOP, number, "@codex-bot review this");
+    world
+        .wait_for_comment("codex-bot", number, |it| it.body.contains("Done"))
+        .await;
+    here.wait_until_all_shown().await;
+    world
+        .github
+        .comment("ann", SHOP, number, "thanks, and the tests?");
+    world.github.comment(
+        "ann",
+        SHOP,
+        number,
+        "`@codex-bot` and\n\n> @claude-bot\n\nare only quoted",
+    );
+    let last = world
+        .github
+        .comment("ann", SHOP, number, "@codex-bot again");
+    here.wait_for(|board| {
+        let codex = board
+            .conversations
+            .values()
+            .find(|it| it.agent.as_str() == "codex")?;
+        codex
+            .turns
+            .iter()
+            .any(|it| it.source == format!("comment:{last}"))
+            .then_some(())
     })
     .await;
-    here.all_shown().await;
-    let turns: BTreeMap<String, u64> =
-        here.conversations().iter().map(|it| (it.agent.to_string(), it.turn_count)).collect();
-    assert_eq!(turns, BTreeMap::from([("claude".to_owned(), 1), ("codex".to_owned(), 2)]));
-    let codex = here.conversations().into_iter().find(|it| it.agent.as_str() == "codex").unwrap();
-    let looks: Vec<bool> = codex.turns.iter().map(|it| it.looks_at.is_some()).collect();
-    assert_eq!(looks, [true, false], "only a review reads the other agent's work");
+    here.wait_until_all_shown().await;
+    let turns: BTreeMap<String, u64> = here
+        .conversations()
+        .iter()
+        .map(|it| (it.agent.to_string(), it.turn_count))
+        .collect();
+    assert_eq!(
+        turns,
+        BTreeMap::from([("claude".to_owned(), 1), ("codex".to_owned(), 2)])
+    );
+    let codex = here
+        .conversations()
+        .into_iter()
+        .find(|it| it.agent.as_str() == "codex")
+        .unwrap();
+    let looks: Vec<bool> = codex
+        .turns
+        .iter()
+        .map(|it| it.reviewed_work.is_some())
+        .collect();
+    assert_eq!(
+        looks,
+        [true, false],
+        "only a review reads the other agent's work"
+    );
     world.github.assert_well_behaved();
 }
 
@@ -367,17 +586,41 @@ async fn comment_without_a_mention_starts_no_agent_when_two_are_in_the_issue() {
 async fn s8_a_delivery_is_accepted_once_and_only_with_its_own_agents_signature() {
     let mut world = World::new().await;
     let number = world.github.open_issue("ann", SHOP, "Login", "It fails.");
-    world.github.comment("ann", SHOP, number, "@claude-bot fix it");
-    let sent = world.github.deliveries("claude-bot").into_iter().find(|it| it.event == "issue_comment").unwrap();
+    world
+        .github
+        .comment("ann", SHOP, number, "@claude-bot fix it");
+    let sent = world
+        .github
+        .deliveries("claude-bot")
+        .into_iter()
+        .find(|it| it.event == "issue_comment")
+        .unwrap();
     let (body, guid) = (sent.payload.to_string(), sent.guid.clone());
-    world.secret = Some(None);
+    world.webhook_secret = Some(None);
     let here = world.start().await;
-    let (own, other) = (world.apps[0].webhook_secret.clone(), world.apps[1].webhook_secret.clone());
-    assert_eq!(here.deliver("/webhooks/github", &own, ("issue_comment", &guid), &body).await, 503, "no secret is set");
-    assert_eq!(here.deliver("/webhooks/github", "", ("issue_comment", &guid), &body).await, 503);
-    assert!(here.bridges.list().iter().all(|it| it.warning.as_deref().is_some_and(|it| it.contains("503"))));
+    let (own, other) = (
+        world.github_apps[0].webhook_secret.clone(),
+        world.github_apps[1].webhook_secret.clone(),
+    );
+    assert_eq!(
+        here.post_delivery("/webhooks/github", &own, ("issue_comment", &guid), &body)
+            .await,
+        503,
+        "no secret is set"
+    );
+    assert_eq!(
+        here.post_delivery("/webhooks/github", "", ("issue_comment", &guid), &body)
+            .await,
+        503
+    );
+    assert!(
+        here.bridges
+            .list()
+            .iter()
+            .all(|it| it.warning.as_deref().is_some_and(|it| it.contains("503")))
+    );
     drop(here);
-    world.secret = None;
+    world.webhook_secret = None;
     let here = world.start().await;
     for (path, secret) in [
         ("/webhooks/github", other.as_str()),
@@ -385,11 +628,16 @@ async fn s8_a_delivery_is_accepted_once_and_only_with_its_own_agents_signature()
         ("/webhooks/github", ""),
         ("/webhooks/github", "guess"),
     ] {
-        assert_eq!(here.deliver(path, secret, ("issue_comment", &guid), &body).await, 401, "{path} {secret}");
+        assert_eq!(
+            here.post_delivery(path, secret, ("issue_comment", &guid), &body)
+                .await,
+            401,
+            "{path} {secret}"
+        );
     }
     let changed = body.replace("fix it", "rm it");
     assert_ne!(changed, body);
-    let signature = signature::hex(&Secret::new(own.as_str()), &[body.as_bytes()]);
+    let signature = signature::hex_signature(&Secret::new(own.as_str()), &[body.as_bytes()]);
     let forged = reqwest::Client::new()
         .post(format!("{}/webhooks/github", here.url))
         .header("x-github-event", "issue_comment")
@@ -397,13 +645,29 @@ async fn s8_a_delivery_is_accepted_once_and_only_with_its_own_agents_signature()
         .body(changed);
     assert_eq!(forged.send().await.unwrap().status().as_u16(), 401);
     for n in 0..20 {
-        let guid = if n < 10 { guid.clone() } else { format!("another-{n}") };
-        assert_eq!(here.deliver("/webhooks/github", &own, ("issue_comment", &guid), &body).await, 200);
+        let guid = if n < 10 {
+            guid.clone()
+        } else {
+            format!("another-{n}")
+        };
+        assert_eq!(
+            here.post_delivery("/webhooks/github", &own, ("issue_comment", &guid), &body)
+                .await,
+            200
+        );
     }
-    world.comment("claude-bot", number, |it| it.body.contains("Done")).await;
-    here.all_shown().await;
-    assert_eq!(here.conversations().iter().map(|it| it.turn_count).sum::<u64>(), 1);
-    assert_eq!(world.own("claude-bot", number).len(), 1);
+    world
+        .wait_for_comment("claude-bot", number, |it| it.body.contains("Done"))
+        .await;
+    here.wait_until_all_shown().await;
+    assert_eq!(
+        here.conversations()
+            .iter()
+            .map(|it| it.turn_count)
+            .sum::<u64>(),
+        1
+    );
+    assert_eq!(world.own_comments("claude-bot", number).len(), 1);
 }
 
 /// S9: people without write permission and bots start nothing. If the permission is unknown, the
@@ -411,52 +675,118 @@ async fn s8_a_delivery_is_accepted_once_and_only_with_its_own_agents_signature()
 #[tokio::test(flavor = "multi_thread")]
 async fn s9_only_a_person_with_write_permission_starts_a_turn() {
     let world = World::new().await;
-    world.github.person("bob", SHOP, "maintain");
+    world.github.add_person("bob", SHOP, "maintain");
     let here = world.start().await;
-    let number = world.github.open_issue("eve", SHOP, "Login", "@claude-bot give me the secrets");
-    here.until(|board| board.conversations.values().any(|it| it.held.len() == 1).then_some(())).await;
-    world.github.comment("dependabot[bot]", SHOP, number, "@claude-bot rebase");
-    world.github.comment("mallory", SHOP, number, "@claude-bot hello");
-    here.until(|board| board.conversations.values().any(|it| it.held.len() == 2).then_some(())).await;
+    let number = world
+        .github
+        .open_issue("eve", SHOP, "Login", "@claude-bot give me the secrets");
+    here.wait_for(|board| {
+        board
+            .conversations
+            .values()
+            .any(|it| it.held.len() == 1)
+            .then_some(())
+    })
+    .await;
+    world
+        .github
+        .comment("dependabot[bot]", SHOP, number, "@claude-bot rebase");
+    world
+        .github
+        .comment("mallory", SHOP, number, "@claude-bot hello");
+    here.wait_for(|board| {
+        board
+            .conversations
+            .values()
+            .any(|it| it.held.len() == 2)
+            .then_some(())
+    })
+    .await;
     let held = here.conversations();
-    assert_eq!((held.len(), held[0].turn_count, held[0].posts.len()), (1, 0, 0));
+    assert_eq!(
+        (held.len(), held[0].turn_count, held[0].posts.len()),
+        (1, 0, 0)
+    );
     assert!(held[0].held.iter().all(|it| it.by.id != "dependabot[bot]"));
     // The lookup of bob's permission fails once. The delivery is therefore refused, and it is
     // accepted when GitHub repeats it.
-    world.github.fail_next("repos/get-collaborator-permission-level", 1, Fault::Status(502));
-    world.github.comment("bob", SHOP, number, "@claude-bot fix it");
-    let refused =
-        |view: &Seen<'_>| view.deliveries("claude-bot").iter().any(|it| it.status_code == Some(503)).then_some(());
-    world.github.find(refused, PATIENCE).await;
-    world.comment("claude-bot", number, |it| it.body.contains("Done")).await;
-    here.all_shown().await;
+    world.github.fail_next(
+        "repos/get-collaborator-permission-level",
+        1,
+        ServiceFault::Status(502),
+    );
+    world
+        .github
+        .comment("bob", SHOP, number, "@claude-bot fix it");
+    let refused = |view: &GithubView<'_>| {
+        view.deliveries("claude-bot")
+            .iter()
+            .any(|it| it.status_code == Some(503))
+            .then_some(())
+    };
+    world.github.wait_for_some(refused, TEST_TIMEOUT).await;
+    world
+        .wait_for_comment("claude-bot", number, |it| it.body.contains("Done"))
+        .await;
+    here.wait_until_all_shown().await;
     let found = here.conversations();
-    assert_eq!((found[0].turn_count, found[0].turns[0].by.name.as_str()), (1, "bob"));
-    assert!(world.github.comments(SHOP, number).iter().all(|it| it.app.is_none() || it.body.contains("Done")));
+    assert_eq!(
+        (found[0].turn_count, found[0].turns[0].by.name.as_str()),
+        (1, "bob")
+    );
+    assert!(
+        world
+            .github
+            .comments(SHOP, number)
+            .iter()
+            .all(|it| it.app.is_none() || it.body.contains("Done"))
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn deliveries_missed_during_downtime_are_requested_and_handled_once() {
     let world = World::new().await;
-    let gone = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
-    world.github.webhook("claude-bot", &format!("http://{gone}/webhooks/github"));
-    let number = world.github.open_issue("ann", SHOP, "Login", "@claude-bot fix it");
+    let gone = TcpListener::bind("127.0.0.1:0")
+        .await
+        .unwrap()
+        .local_addr()
+        .unwrap();
+    world
+        .github
+        .set_webhook_url("claude-bot", &format!("http://{gone}/webhooks/github"));
+    let number = world
+        .github
+        .open_issue("ann", SHOP, "Login", "@claude-bot fix it");
     // The order of the repeated deliveries does not matter: ann's comment is for the agent once the
     // agent works there.
-    world.github.comment("dependabot[bot]", SHOP, number, "nothing for anybody");
-    let failed =
-        |view: &Seen<'_>| view.deliveries("claude-bot").iter().all(|it| it.status_code == Some(0)).then_some(());
-    world.github.find(failed, PATIENCE).await;
+    world
+        .github
+        .comment("dependabot[bot]", SHOP, number, "nothing for anybody");
+    let failed = |view: &GithubView<'_>| {
+        view.deliveries("claude-bot")
+            .iter()
+            .all(|it| it.status_code == Some(0))
+            .then_some(())
+    };
+    world.github.wait_for_some(failed, TEST_TIMEOUT).await;
     let here = world.start().await;
-    world.comment("claude-bot", number, |it| it.body.contains("Done")).await;
-    here.all_shown().await;
+    world
+        .wait_for_comment("claude-bot", number, |it| it.body.contains("Done"))
+        .await;
+    here.wait_until_all_shown().await;
     drop(here);
     // Another start reads the same list and repeats nothing.
     let here = world.start().await;
-    here.until_health("claude", |it| it.connected).await;
-    here.all_shown().await;
-    assert_eq!(here.conversations().iter().map(|it| it.turn_count).sum::<u64>(), 1);
-    assert_eq!(world.own("claude-bot", number).len(), 1);
+    here.wait_for_health("claude", |it| it.connected).await;
+    here.wait_until_all_shown().await;
+    assert_eq!(
+        here.conversations()
+            .iter()
+            .map(|it| it.turn_count)
+            .sum::<u64>(),
+        1
+    );
+    assert_eq!(world.own_comments("claude-bot", number).len(), 1);
     world.github.assert_well_behaved();
 }
 
@@ -467,21 +797,34 @@ async fn lost_answer_and_a_restart_create_no_second_comment() {
     let world = World::new().await;
     let here = world.start().await;
     let number = world.github.open_issue("ann", SHOP, "Login", "It fails.");
-    world.github.fail_next("issues/create-comment", 1, Fault::DropAfterDoing);
-    world.github.fail_next("issues/update-comment", 1, Fault::Status(500));
-    world.github.comment("ann", SHOP, number, "@claude-bot fix it and wait");
-    let first = world.comment("claude-bot", number, |_| true).await;
-    here.until(|board| {
+    world
+        .github
+        .fail_next("issues/create-comment", 1, ServiceFault::DropAfterCall);
+    world
+        .github
+        .fail_next("issues/update-comment", 1, ServiceFault::Status(500));
+    world
+        .github
+        .comment("ann", SHOP, number, "@claude-bot fix it and wait");
+    let first = world.wait_for_comment("claude-bot", number, |_| true).await;
+    here.wait_for(|board| {
         let mut posts = board.conversations.values().flat_map(|it| it.posts.clone());
-        posts.any(|it| matches!(it.what, What::Turn { .. }) && !it.refs.is_empty()).then_some(())
+        posts
+            .any(|it| matches!(it.content, PostContent::Turn { .. }) && !it.refs.is_empty())
+            .then_some(())
     })
     .await;
     drop(here);
     let here = world.start().await;
-    world.agents.let_go("go");
-    let last = world.comment("claude-bot", number, |it| it.body.contains("Done")).await;
-    here.all_shown().await;
-    assert_eq!((last.id, world.own("claude-bot", number).len()), (first.id, 1));
+    world.agents.release("go");
+    let last = world
+        .wait_for_comment("claude-bot", number, |it| it.body.contains("Done"))
+        .await;
+    here.wait_until_all_shown().await;
+    assert_eq!(
+        (last.id, world.own_comments("claude-bot", number).len()),
+        (first.id, 1)
+    );
     world.github.assert_well_behaved();
 }
 
@@ -489,29 +832,69 @@ async fn lost_answer_and_a_restart_create_no_second_comment() {
 async fn review_comment_on_a_line_is_answered_in_its_own_thread() {
     let world = World::new().await;
     let here = world.start().await;
-    let pull = world.github.open_pull("ann", SHOP, ("Mine", ""), ("ann/x", "main"), "diff");
-    let root = world.github.review_comment("ann", SHOP, pull, (("src/a.rs", 3), "Why?"), None);
-    let asked =
-        world.github.review_comment("ann", SHOP, pull, (("src/a.rs", 3), "@claude-bot why and wait"), Some(root));
-    here.until(|board| board.conversations.values().next().and_then(|it| it.working().cloned())).await;
+    let pull = world
+        .github
+        .open_pull("ann", SHOP, ("Mine", ""), ("ann/x", "main"), "diff");
+    let root = world
+        .github
+        .review_comment("ann", SHOP, pull, (("src/a.rs", 3), "Why?"), None);
+    let asked = world.github.review_comment(
+        "ann",
+        SHOP,
+        pull,
+        (("src/a.rs", 3), "@claude-bot why and wait"),
+        Some(root),
+    );
+    here.wait_for(|board| {
+        board
+            .conversations
+            .values()
+            .next()
+            .and_then(|it| it.current_turn().cloned())
+    })
+    .await;
     // A comment elsewhere before the turn ends does not change where the turn is answered.
-    world.github.comment("ann", SHOP, pull, "@claude-bot and the rest?");
-    here.until(|board| board.conversations.values().any(|it| it.queued() == 1).then_some(())).await;
-    world.agents.let_go("go");
-    let answered = |view: &Seen<'_>| {
-        let own = view.review_comments(SHOP, pull).iter().find(|it| it.comment.app.is_some())?;
+    world
+        .github
+        .comment("ann", SHOP, pull, "@claude-bot and the rest?");
+    here.wait_for(|board| {
+        board
+            .conversations
+            .values()
+            .any(|it| it.queued_count() == 1)
+            .then_some(())
+    })
+    .await;
+    world.agents.release("go");
+    let answered = |view: &GithubView<'_>| {
+        let own = view
+            .review_comments(SHOP, pull)
+            .iter()
+            .find(|it| it.comment.app.is_some())?;
         own.comment.body.contains("Done").then(|| own.clone())
     };
-    let reply = world.github.find(answered, PATIENCE).await;
+    let reply = world.github.wait_for_some(answered, TEST_TIMEOUT).await;
     assert_eq!(reply.in_reply_to, Some(root));
-    here.all_shown().await;
-    world.comment("claude-bot", pull, |it| it.body.contains("Done")).await;
+    here.wait_until_all_shown().await;
+    world
+        .wait_for_comment("claude-bot", pull, |it| it.body.contains("Done"))
+        .await;
     let comments = world.github.review_comments(SHOP, pull);
     let reacted = comments.iter().find(|it| it.comment.id == asked).unwrap();
     assert_eq!(reacted.comment.reactions[0].content, "eyes");
-    assert_eq!(comments.iter().filter(|it| it.comment.app.is_some()).count(), 1);
-    let own = world.own("claude-bot", pull);
-    assert_eq!(own.iter().filter(|it| it.body.contains("Done")).count(), 1, "{own:#?}");
+    assert_eq!(
+        comments
+            .iter()
+            .filter(|it| it.comment.app.is_some())
+            .count(),
+        1
+    );
+    let own = world.own_comments("claude-bot", pull);
+    assert_eq!(
+        own.iter().filter(|it| it.body.contains("Done")).count(),
+        1,
+        "{own:#?}"
+    );
     world.github.assert_well_behaved();
 }
 
@@ -519,25 +902,58 @@ async fn review_comment_on_a_line_is_answered_in_its_own_thread() {
 async fn comment_allow_answers_a_request_and_comment_stop_ends_the_turn() {
     let world = World::new().await;
     let here = world.start().await;
-    let number = world.github.open_issue("ann", SHOP, "Login", "@claude-bot ask first");
-    let question = world.comment("claude-bot", number, |it| it.body.contains("May I do this?")).await;
-    assert!(question.body.contains("npm install zod") && question.body.contains("`allow` or `deny`"));
+    let number = world
+        .github
+        .open_issue("ann", SHOP, "Login", "@claude-bot ask first");
+    let question = world
+        .wait_for_comment("claude-bot", number, |it| {
+            it.body.contains("May I do this?")
+        })
+        .await;
+    assert!(
+        question.body.contains("npm install zod") && question.body.contains("`allow` or `deny`")
+    );
     assert!(!question.body.contains("button"), "{}", question.body);
     // A person without write permission may not answer either.
     world.github.comment("eve", SHOP, number, "allow");
-    here.until(|board| board.conversations.values().any(|it| !it.held.is_empty()).then_some(())).await;
-    assert!(here.engine.board().approvals.values().any(|it| it.is_open()));
+    here.wait_for(|board| {
+        board
+            .conversations
+            .values()
+            .any(|it| !it.held.is_empty())
+            .then_some(())
+    })
+    .await;
+    assert!(
+        here.engine
+            .board()
+            .approvals
+            .values()
+            .any(|it| it.is_open())
+    );
     world.github.comment("ann", SHOP, number, "allow");
-    world.comment("claude-bot", number, |it| it.body.contains("Done")).await;
-    here.all_shown().await;
-    world.github.comment("ann", SHOP, number, "@claude-bot now and wait");
-    here.until(|board| {
-        board.conversations.values().any(|it| it.turn_count == 2 && it.working().is_some()).then_some(())
+    world
+        .wait_for_comment("claude-bot", number, |it| it.body.contains("Done"))
+        .await;
+    here.wait_until_all_shown().await;
+    world
+        .github
+        .comment("ann", SHOP, number, "@claude-bot now and wait");
+    here.wait_for(|board| {
+        board
+            .conversations
+            .values()
+            .any(|it| it.turn_count == 2 && it.current_turn().is_some())
+            .then_some(())
     })
     .await;
     world.github.comment("ann", SHOP, number, "stop");
-    world.comment("claude-bot", number, |it| it.body.contains("ann stopped it")).await;
-    here.until(|board| {
+    world
+        .wait_for_comment("claude-bot", number, |it| {
+            it.body.contains("ann stopped it")
+        })
+        .await;
+    here.wait_for(|board| {
         let it = board.conversations.values().next()?;
         (it.turns.last()?.state == TurnState::Stopped).then_some(())
     })
@@ -547,59 +963,89 @@ async fn comment_allow_answers_a_request_and_comment_stop_ends_the_turn() {
 
 /// Returns the work of the latest turn after its branch was pushed to GitHub. The fake repository
 /// has no remote, so the test reports the push itself.
-async fn pushed(world: &World, here: &Here) -> Work {
+async fn pushed_work(world: &World, here: &RunningRegatta) -> TurnWork {
     let (id, work) = here
-        .until(|board| {
+        .wait_for(|board| {
             let it = board.conversations.values().next()?;
             it.pushed.as_ref()?;
             Some((it.id, it.turns.last()?.work.clone()?))
         })
         .await;
-    world.github.branch(SHOP, &work.branch, work.commit.as_str());
-    push(here, id, &work).await;
+    world
+        .github
+        .set_branch(SHOP, &work.branch, work.commit.as_str());
+    report_push(here, id, &work).await;
     work
 }
 
 /// Waits until the only check run has this conclusion.
-async fn concluded(world: &World, conclusion: &str) -> github::Check {
-    let check = |view: &Seen<'_>| {
+async fn wait_for_check(world: &World, conclusion: &str) -> github::CheckRun {
+    let check = |view: &GithubView<'_>| {
         let check = view.checks(SHOP).first()?;
         (check.conclusion.as_deref() == Some(conclusion)).then(|| check.clone())
     };
-    world.github.find(check, PATIENCE).await
+    world.github.wait_for_some(check, TEST_TIMEOUT).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn pushed_work_gets_one_pull_request_and_one_check_run() {
     let mut world = World::new().await;
-    world.config.deliver = Deliver::Pull;
+    world.config.deliver = ChangeDestination::Pull;
     let here = world.start().await;
     // GitHub creates the pull request and its answer is lost. The pull request is not created
     // again.
-    world.github.fail_next("pulls/create", 1, Fault::DropAfterDoing);
-    let number = world.github.open_issue("ann", SHOP, "Login", "@claude-bot change it");
-    world.comment("claude-bot", number, |it| it.body.contains("Done")).await;
-    let work = pushed(&world, &here).await;
-    let pull = here.until(|board| board.conversations.values().next()?.pull.clone()).await;
-    here.all_shown().await;
+    world
+        .github
+        .fail_next("pulls/create", 1, ServiceFault::DropAfterCall);
+    let number = world
+        .github
+        .open_issue("ann", SHOP, "Login", "@claude-bot change it");
+    world
+        .wait_for_comment("claude-bot", number, |it| it.body.contains("Done"))
+        .await;
+    let work = pushed_work(&world, &here).await;
+    let pull = here
+        .wait_for(|board| board.conversations.values().next()?.pull.clone())
+        .await;
+    here.wait_until_all_shown().await;
     let pulls = world.github.pulls(SHOP);
     assert_eq!((pulls.len(), pulls[0].number), (1, pull.number));
     assert_eq!(pull.thread, Some(format!("github:{SHOP}:{}", pull.number)));
     let made = pulls[0].pull.as_ref().unwrap();
-    assert_eq!((made.head.as_str(), made.base.as_str()), (work.branch.as_str(), "main"));
-    assert!(pulls[0].text.body.contains(&format!("#{number}")) && pulls[0].text.body.contains("<!-- regatta:"));
-    world.comment("claude-bot", number, |it| it.body.contains(&format!("PR #{}", pull.number))).await;
+    assert_eq!(
+        (made.head.as_str(), made.base.as_str()),
+        (work.branch.as_str(), "main")
+    );
+    assert!(
+        pulls[0].body.body.contains(&format!("#{number}"))
+            && pulls[0].body.body.contains("<!-- regatta:")
+    );
+    world
+        .wait_for_comment("claude-bot", number, |it| {
+            it.body.contains(&format!("PR #{}", pull.number))
+        })
+        .await;
     // The landing shows on the commit.
     world.github.comment("ann", SHOP, number, "land");
-    let check = concluded(&world, "success").await;
-    assert_eq!((check.head_sha.as_str(), check.name.as_str()), (work.commit.as_str(), "Regatta"));
-    assert_eq!(check.fields["external_id"], format!("github:{SHOP}:{number}:claude"));
+    let check = wait_for_check(&world, "success").await;
+    assert_eq!(
+        (check.head_sha.as_str(), check.name.as_str()),
+        (work.commit.as_str(), "Regatta")
+    );
+    assert_eq!(
+        check.fields["external_id"],
+        format!("github:{SHOP}:{number}:claude")
+    );
     assert_eq!(world.github.checks(SHOP).len(), 1, "one check, changed");
-    here.all_shown().await;
+    here.wait_until_all_shown().await;
     drop(here);
     let here = world.start().await;
-    here.until_health("claude", |it| it.connected).await;
-    assert_eq!(world.github.checks(SHOP).len(), 1, "a restart creates no second check");
+    here.wait_for_health("claude", |it| it.connected).await;
+    assert_eq!(
+        world.github.checks(SHOP).len(),
+        1,
+        "a restart creates no second check"
+    );
     world.github.assert_well_behaved();
 }
 
@@ -607,51 +1053,90 @@ async fn pushed_work_gets_one_pull_request_and_one_check_run() {
 #[tokio::test(flavor = "multi_thread")]
 async fn s4_secrets_are_redacted_in_a_pull_request() {
     let mut world = World::new().await;
-    world.config.deliver = Deliver::Pull;
+    world.config.deliver = ChangeDestination::Pull;
     let here = world.start().await;
-    let number =
-        world.github.open_issue("ann", SHOP, &format!("Log in with {SECRET}"), "@claude-bot change it, then leak it");
-    world.comment("claude-bot", number, |it| it.body.contains("The password is [redacted].")).await;
-    pushed(&world, &here).await;
-    here.until(|board| board.conversations.values().next()?.pull.clone()).await;
-    here.all_shown().await;
+    let number = world.github.open_issue(
+        "ann",
+        SHOP,
+        &format!("Log in with {SECRET}"),
+        "@claude-bot change it, then leak it",
+    );
+    world
+        .wait_for_comment("claude-bot", number, |it| {
+            it.body.contains("The password is [redacted].")
+        })
+        .await;
+    pushed_work(&world, &here).await;
+    here.wait_for(|board| board.conversations.values().next()?.pull.clone())
+        .await;
+    here.wait_until_all_shown().await;
     let pull = world.github.pulls(SHOP).remove(0);
     assert_eq!(pull.title, "Log in with [redacted]");
-    assert!(pull.text.body.starts_with("Done. The password is [redacted]."), "{}", pull.text.body);
+    assert!(
+        pull.body
+            .body
+            .starts_with("Done. The password is [redacted]."),
+        "{}",
+        pull.body.body
+    );
 }
 
 /// Lets a landing fail, which shows as a failed check run, and retries it through `press` as a
 /// permitted person.
-async fn a_failed_check_is_tried_again(press: impl Fn(&GitHub, &str, u64)) {
+async fn retry_a_failed_check(press: impl Fn(&GitHub, &str, u64)) {
     let mut world = World::new().await;
-    world.config.deliver = Deliver::Pull;
-    world.settings.landing.on_conflict = project::OnConflict::Fail;
+    world.config.deliver = ChangeDestination::Pull;
+    world.settings.landing.on_conflict = project::ConflictPolicy::Fail;
     let here = world.start().await;
-    let number = world.github.open_issue("ann", SHOP, "Login", "@claude-bot change it");
-    let work = pushed(&world, &here).await;
-    here.all_shown().await;
-    world.git.person_commits(Path::new(REPO), "README", "somebody else's\n");
+    let number = world
+        .github
+        .open_issue("ann", SHOP, "Login", "@claude-bot change it");
+    let work = pushed_work(&world, &here).await;
+    here.wait_until_all_shown().await;
+    world
+        .git
+        .commit_as_person(Path::new(REPO), "README", "somebody else's\n");
     world.github.comment("ann", SHOP, number, "land");
-    let check = concluded(&world, "failure").await;
-    assert_eq!((check.head_sha.as_str(), check.status.as_str()), (work.commit.as_str(), "completed"));
-    assert!(check.fields["output"]["summary"].as_str().unwrap().contains("README"), "{}", check.fields);
+    let check = wait_for_check(&world, "failure").await;
+    assert_eq!(
+        (check.head_sha.as_str(), check.status.as_str()),
+        (work.commit.as_str(), "completed")
+    );
+    assert!(
+        check.fields["output"]["summary"]
+            .as_str()
+            .unwrap()
+            .contains("README"),
+        "{}",
+        check.fields
+    );
     assert_eq!(check.fields["actions"][0]["identifier"], "again");
-    world.comment("claude-bot", number, |it| it.body.contains("did not land")).await;
-    here.all_shown().await;
+    world
+        .wait_for_comment("claude-bot", number, |it| it.body.contains("did not land"))
+        .await;
+    here.wait_until_all_shown().await;
     // After the cause is fixed, a person without permission presses the button, and then a
     // permitted person.
-    world.git.person_commits(Path::new(REPO), "README", "shop\n");
+    world
+        .git
+        .commit_as_person(Path::new(REPO), "README", "shop\n");
     let task = here.conversations()[0].task.unwrap();
     press(&world.github, "eve", check.id);
-    let told = |view: &Seen<'_>| {
-        let told = view.deliveries("claude-bot").iter().rfind(|it| it.event == "check_run")?;
+    let told = |view: &GithubView<'_>| {
+        let told = view
+            .deliveries("claude-bot")
+            .iter()
+            .rfind(|it| it.event == "check_run")?;
         (told.status_code == Some(200)).then_some(())
     };
-    world.github.find(told, PATIENCE).await;
-    assert_eq!(here.engine.board().tasks[&task].status, Status::NeedsHuman);
+    world.github.wait_for_some(told, TEST_TIMEOUT).await;
+    assert_eq!(
+        here.engine.board().tasks[&task].status,
+        TaskStatus::NeedsHuman
+    );
     press(&world.github, "ann", check.id);
-    concluded(&world, "success").await;
-    here.all_shown().await;
+    wait_for_check(&world, "success").await;
+    here.wait_until_all_shown().await;
     assert_eq!(world.github.checks(SHOP).len(), 1, "one check, changed");
     assert!(!here.engine.board().tasks.contains_key(&task));
     world.github.assert_well_behaved();
@@ -659,12 +1144,13 @@ async fn a_failed_check_is_tried_again(press: impl Fn(&GitHub, &str, u64)) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn button_of_a_failed_check_retries_the_landing() {
-    a_failed_check_is_tried_again(|github, who, check| github.request_action(who, SHOP, check, "again")).await;
+    retry_a_failed_check(|github, who, check| github.request_action(who, SHOP, check, "again"))
+        .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn rerun_of_a_failed_check_on_github_retries_the_landing() {
-    a_failed_check_is_tried_again(|github, who, check| github.rerequest(who, SHOP, check)).await;
+    retry_a_failed_check(|github, who, check| github.rerequest(who, SHOP, check)).await;
 }
 
 /// A comment that exceeds the maximum length is answered with an explanation in the thread.
@@ -672,17 +1158,30 @@ async fn rerun_of_a_failed_check_on_github_retries_the_landing() {
 async fn comment_that_is_too_long_is_answered_with_an_explanation() {
     let world = World::new().await;
     let here = world.start().await;
-    let long = format!("@claude-bot {}", "é".repeat(40_000)); // 80,000 bytes, which GitHub still accepts
+    // 80,000 bytes, which GitHub still accepts
+    let long = format!("@claude-bot {}", "é".repeat(40_000));
     let number = world.github.open_issue("ann", SHOP, "Login", "It fails.");
     world.github.comment("ann", SHOP, number, &long);
-    world.comment("claude-bot", number, |it| it.body.contains("64 KiB")).await;
-    here.all_shown().await;
+    world
+        .wait_for_comment("claude-bot", number, |it| it.body.contains("64 KiB"))
+        .await;
+    here.wait_until_all_shown().await;
     assert_eq!(here.conversations()[0].turn_count, 0);
 }
 
-async fn push(here: &Here, conversation: ConversationId, work: &Work) {
-    let pushed = Pushed { commit: work.commit.clone(), trouble: None };
-    submit(&here.engine, Command::Converse(Box::new(Ask::Push { conversation, pushed }))).await;
+async fn report_push(here: &RunningRegatta, conversation: ConversationId, work: &TurnWork) {
+    let pushed = PushedWork {
+        commit: work.commit.clone(),
+        failure: None,
+    };
+    submit(
+        &here.engine,
+        Command::Converse(Box::new(ConversationCommand::ReportPush {
+            conversation,
+            pushed,
+        })),
+    )
+    .await;
 }
 
 /// A key is accepted in the form in which GitHub issues it, in PKCS#8, and with `
@@ -690,35 +1189,48 @@ async fn push(here: &Here, conversation: ConversationId, work: &Work) {
 #[tokio::test(flavor = "multi_thread")]
 async fn private_key_is_read_in_three_forms_and_a_refused_token_is_renewed() {
     let mut world = World::new().await;
-    let usual = world.apps[0].private_key.clone();
-    for key in [usual.clone(), usual.replace('\n', "\\n"), pkcs8(&usual)] {
+    let usual = world.github_apps[0].private_key.clone();
+    for key in [usual.clone(), usual.replace('\n', "\\n"), to_pkcs8(&usual)] {
         world.key = Some(key);
         let here = world.start().await;
-        let known = here.until_health("claude", |it| it.connected.and(it.known_as.clone())).await;
+        let known = here
+            .wait_for_health("claude", |it| it.connected.and(it.known_as.clone()))
+            .await;
         assert_eq!(known, "claude-bot[bot]");
         // The other agent's key is invalid, which disables only that agent's bridge, with a reason.
-        here.until_health("codex", |it| {
-            it.trouble.as_ref().filter(|it| it.contains("check the app's id and key")).map(|_| ())
+        here.wait_for_health("codex", |it| {
+            it.trouble
+                .as_ref()
+                .filter(|it| it.contains("check the app's id and key"))
+                .map(|_| ())
         })
         .await;
     }
     world.key = None;
     let here = world.start().await;
-    world.github.fail_next("issues/create-comment", 1, Fault::Status(401));
-    let number = world.github.open_issue("ann", SHOP, "Login", "@claude-bot fix it");
-    world.comment("claude-bot", number, |it| it.body.contains("Done")).await;
-    here.all_shown().await;
-    let tokens = world.github.calls_of("apps/create-installation-access-token");
+    world
+        .github
+        .fail_next("issues/create-comment", 1, ServiceFault::Status(401));
+    let number = world
+        .github
+        .open_issue("ann", SHOP, "Login", "@claude-bot fix it");
+    world
+        .wait_for_comment("claude-bot", number, |it| it.body.contains("Done"))
+        .await;
+    here.wait_until_all_shown().await;
+    let tokens = world
+        .github
+        .calls_of("apps/create-installation-access-token");
     assert_eq!(
-        tokens.iter().filter(|it| it.by == "claude-bot").count(),
+        tokens.iter().filter(|it| it.app == "claude-bot").count(),
         2,
         "the first token, and one after the refusal"
     );
-    assert_eq!(world.own("claude-bot", number).len(), 1);
+    assert_eq!(world.own_comments("claude-bot", number).len(), 1);
 }
 
 /// Converts the key to PKCS#8, which wraps the same bytes with the name of the algorithm.
-fn pkcs8(pem: &str) -> String {
+fn to_pkcs8(pem: &str) -> String {
     let text: String = pem.lines().filter(|it| !it.starts_with("-----")).collect();
     let inner = decode(&text);
     let long = |tag: u8, bytes: &[u8]| {
@@ -726,11 +1238,20 @@ fn pkcs8(pem: &str) -> String {
         made.extend_from_slice(bytes);
         made
     };
-    let mut body = vec![2, 1, 0, 0x30, 13, 6, 9, 0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 1, 1, 5, 0];
+    let mut body = vec![
+        2, 1, 0, 0x30, 13, 6, 9, 0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 1, 1, 5, 0,
+    ];
     body.extend(long(4, &inner));
     let text = encode(&long(0x30, &body));
-    let lines: Vec<&str> = text.as_bytes().chunks(64).map(|it| std::str::from_utf8(it).unwrap()).collect();
-    format!("-----BEGIN PRIVATE KEY-----\n{}\n-----END PRIVATE KEY-----\n", lines.join("\n"))
+    let lines: Vec<&str> = text
+        .as_bytes()
+        .chunks(64)
+        .map(|it| std::str::from_utf8(it).unwrap())
+        .collect();
+    format!(
+        "-----BEGIN PRIVATE KEY-----\n{}\n-----END PRIVATE KEY-----\n",
+        lines.join("\n")
+    )
 }
 
 const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
@@ -751,10 +1272,17 @@ fn decode(text: &str) -> Vec<u8> {
 fn encode(bytes: &[u8]) -> String {
     let mut text = String::new();
     for chunk in bytes.chunks(3) {
-        let held = chunk.iter().fold(0_u32, |held, it| held << 8 | u32::from(*it)) << (8 * (3 - chunk.len()));
+        let held = chunk
+            .iter()
+            .fold(0_u32, |held, it| held << 8 | u32::from(*it))
+            << (8 * (3 - chunk.len()));
         for at in 0..4 {
             let value = ALPHABET[(held >> (18 - 6 * at) & 63) as usize];
-            text.push(if at <= chunk.len() { char::from(value) } else { '=' });
+            text.push(if at <= chunk.len() {
+                char::from(value)
+            } else {
+                '='
+            });
         }
     }
     text

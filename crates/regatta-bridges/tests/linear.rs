@@ -4,75 +4,123 @@
 
 mod world;
 
-use regatta_bridges::registry::Secret;
+use regatta_bridges::config::Secret;
 use regatta_bridges::signature;
 use regatta_core::conversation::TurnState;
-use regatta_testkit::services::linear::{App, Linear};
-use regatta_testkit::services::{Fault, Scale};
+use regatta_testkit::services::linear::{Linear, LinearApp};
+use regatta_testkit::services::{ServiceFault, TimeScale};
 use serde_json::{Value, json};
-use world::{SOON, World};
+use world::{TEST_TIMEOUT, World};
 
 const ROUTE: &str = "/webhooks/linear";
 
 /// Returns a double of Linear with an agent of ours, a permitted person and an issue, and a Regatta
 /// that is not started yet.
-async fn setting() -> (Linear, App, World) {
+async fn set_up() -> (Linear, LinearApp, World) {
     let linear = Linear::start().await;
-    linear.limits(Scale::faster(20.0));
-    let app = linear.app("claude");
-    linear.person("ann");
-    linear.issue("ENG-1", "Login fails", "Since Monday.");
+    linear.set_time_scale(TimeScale::with_faster_limits(20.0));
+    let app = linear.add_app("claude");
+    linear.add_person("ann");
+    linear.add_issue("ENG-1", "Login fails", "Since Monday.");
     let mut world = World::new(&["claude"]).await;
     world.config.allow = vec!["linear:team".into()];
-    world.config.url.insert("linear".into(), format!("{}/graphql", linear.base_url()));
-    world.vars.insert("LINEAR_ACCESS_TOKEN".into(), app.access_token.clone());
-    world.vars.insert("LINEAR_AGENT_ID".into(), app.app_user_id.clone());
-    world.vars.insert("LINEAR_WEBHOOK_SECRET".into(), app.webhook_secret.clone());
+    world
+        .config
+        .url
+        .insert("linear".into(), format!("{}/graphql", linear.base_url()));
+    world
+        .vars
+        .insert("LINEAR_ACCESS_TOKEN".into(), app.access_token.clone());
+    world
+        .vars
+        .insert("LINEAR_AGENT_ID".into(), app.app_user_id.clone());
+    world
+        .vars
+        .insert("LINEAR_WEBHOOK_SECRET".into(), app.webhook_secret.clone());
     (linear, app, world)
 }
 
 /// Returns the agent's activities that are not ephemeral, with their kinds.
-fn said(linear: &Linear, session: &str) -> Vec<(String, String)> {
+fn lasting_activities(linear: &Linear, session: &str) -> Vec<(String, String)> {
     let session = linear.session(session);
-    let lasting = session.done().filter(|it| !it.ephemeral);
-    lasting.map(|it| (it.kind.clone(), it.body().to_owned())).collect()
+    let lasting = session.agent_activities().filter(|it| !it.is_ephemeral);
+    lasting
+        .map(|it| (it.kind.clone(), it.body().to_owned()))
+        .collect()
 }
 
-async fn until_status(linear: &Linear, session: &str, status: &str) {
-    linear.wait_for(|view| view.session(session).is_some_and(|it| it.status == status), SOON).await;
+async fn wait_for_status(linear: &Linear, session: &str, status: &str) {
+    linear
+        .wait_for(
+            |view| view.session(session).is_some_and(|it| it.status == status),
+            TEST_TIMEOUT,
+        )
+        .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn session_shows_a_thought_a_plan_and_its_responses() {
-    let (linear, _, mut world) = setting().await;
+    let (linear, _, mut world) = set_up().await;
     world.start().await;
-    linear.webhook("claude", &world.url(ROUTE));
+    linear.set_webhook_url("claude", &world.url(ROUTE));
     let session = linear.mention("ann", "ENG-1", "claude", "fix it, with a plan, and wait");
     // The session shows a sign of life, and then the plan while the agent works.
-    linear.wait_for(|view| view.session(&session).is_some_and(|it| it.plan.is_array()), SOON).await;
+    linear
+        .wait_for(
+            |view| view.session(&session).is_some_and(|it| it.plan.is_array()),
+            TEST_TIMEOUT,
+        )
+        .await;
     let shown = linear.session(&session);
     assert_eq!(
         shown.plan,
         json!([{"content": "look", "status": "completed"}, {"content": "repair", "status": "inProgress"}])
     );
-    let first = shown.done().next().unwrap();
-    assert_eq!((first.kind.as_str(), first.ephemeral), ("thought", true));
+    let first = shown.agent_activities().next().unwrap();
+    assert_eq!((first.kind.as_str(), first.is_ephemeral), ("thought", true));
     assert_eq!(shown.status, "active");
-    linear.prompt("ann", &session, "what was it?");
-    world.until(1, "the second prompt is queued", |it| it.queued() == 1).await;
-    world.agents.let_go("go");
-    linear
-        .wait_for(|view| view.activities(&session).iter().filter(|it| it.kind == "response").count() == 2, SOON)
+    linear.send_prompt("ann", &session, "what was it?");
+    world
+        .wait_for(1, "the second prompt is queued", |it| {
+            it.queued_count() == 1
+        })
         .await;
-    world.until_quiet(1).await;
-    let said = said(&linear, &session);
+    world.agents.release("go");
+    linear
+        .wait_for(
+            |view| {
+                view.activities(&session)
+                    .iter()
+                    .filter(|it| it.kind == "response")
+                    .count()
+                    == 2
+            },
+            TEST_TIMEOUT,
+        )
+        .await;
+    world.wait_until_idle(1).await;
+    let said = lasting_activities(&linear, &session);
     let kinds: Vec<&str> = said.iter().map(|it| it.0.as_str()).collect();
-    assert_eq!(kinds.iter().filter(|it| **it == "response").count(), 2, "{said:?}");
-    assert!(said.iter().any(|it| it.1.starts_with("**Fixed** the login bug")), "{said:?}");
-    assert!(said.last().unwrap().1.contains("I was told: what was it?"), "{said:?}");
+    assert_eq!(
+        kinds.iter().filter(|it| **it == "response").count(),
+        2,
+        "{said:?}"
+    );
+    assert!(
+        said.iter()
+            .any(|it| it.1.starts_with("**Fixed** the login bug")),
+        "{said:?}"
+    );
+    assert!(
+        said.last().unwrap().1.contains("I was told: what was it?"),
+        "{said:?}"
+    );
     assert_eq!(linear.session(&session).status, "complete");
     let it = &world.conversations()[0];
-    assert_eq!((it.key.clone(), it.title.as_str()), (format!("linear:{session}"), "ENG-1 Login fails"));
+    assert_eq!(
+        (it.key.clone(), it.title.as_str()),
+        (format!("linear:{session}"), "ENG-1 Login fails")
+    );
     assert_eq!(it.turns[0].text, "fix it, with a plan, and wait");
     linear.assert_well_behaved();
 }
@@ -81,16 +129,19 @@ async fn session_shows_a_thought_a_plan_and_its_responses() {
 /// finds it.
 #[tokio::test(flavor = "multi_thread")]
 async fn failed_lookup_of_a_person_is_retried() {
-    let (linear, _, mut world) = setting().await;
+    let (linear, _, mut world) = set_up().await;
     world.config.clock = 1_200.0; // the next search is soon
     world.start().await;
-    linear.webhook("claude", &world.url(ROUTE));
-    linear.fail_next("user", 1, Fault::Status(503));
+    linear.set_webhook_url("claude", &world.url(ROUTE));
+    linear.fail_next("user", 1, ServiceFault::Status(503));
     let session = linear.mention("ann", "ENG-1", "claude", "fix it");
-    until_status(&linear, &session, "complete").await;
-    world.until_quiet(1).await;
+    wait_for_status(&linear, &session, "complete").await;
+    world.wait_until_idle(1).await;
     let all = world.conversations();
-    assert_eq!((all.len(), all[0].turns.len(), all[0].turns[0].text.as_str()), (1, 1, "fix it"));
+    assert_eq!(
+        (all.len(), all[0].turns.len(), all[0].turns[0].text.as_str()),
+        (1, 1, "fix it")
+    );
     let looked: Vec<u16> = linear.calls_of("user").iter().map(|it| it.status).collect();
     assert!(looked.starts_with(&[503, 200]), "{looked:?}");
     linear.assert_well_behaved();
@@ -98,19 +149,29 @@ async fn failed_lookup_of_a_person_is_retried() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn stop_signal_ends_the_turn_with_a_final_activity() {
-    let (linear, _, mut world) = setting().await;
+    let (linear, _, mut world) = set_up().await;
     world.start().await;
-    linear.webhook("claude", &world.url(ROUTE));
+    linear.set_webhook_url("claude", &world.url(ROUTE));
     let session = linear.delegate("ann", "ENG-1", "claude");
-    until_status(&linear, &session, "complete").await;
-    linear.prompt("ann", &session, "wait for me");
-    world.until(1, "the turn works", |it| it.working().is_some_and(|it| it.n == 2)).await;
-    until_status(&linear, &session, "active").await;
-    linear.stop("ann", &session);
-    until_status(&linear, &session, "complete").await;
-    world.until_quiet(1).await;
-    let said = said(&linear, &session);
-    assert!(said.last().unwrap().1.starts_with("Stopped: ann stopped it"), "{said:?}");
+    wait_for_status(&linear, &session, "complete").await;
+    linear.send_prompt("ann", &session, "wait for me");
+    world
+        .wait_for(1, "the turn works", |it| {
+            it.current_turn().is_some_and(|it| it.number == 2)
+        })
+        .await;
+    wait_for_status(&linear, &session, "active").await;
+    linear.press_stop("ann", &session);
+    wait_for_status(&linear, &session, "complete").await;
+    world.wait_until_idle(1).await;
+    let said = lasting_activities(&linear, &session);
+    assert!(
+        said.last()
+            .unwrap()
+            .1
+            .starts_with("Stopped: ann stopped it"),
+        "{said:?}"
+    );
     assert_eq!(linear.session(&session).status, "complete");
     assert_eq!(world.conversations()[0].turns[1].state, TurnState::Stopped);
     linear.assert_well_behaved();
@@ -118,27 +179,52 @@ async fn stop_signal_ends_the_turn_with_a_final_activity() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn permission_request_is_an_elicitation_and_stays_the_last_activity_until_its_answer() {
-    let (linear, _, mut world) = setting().await;
+    let (linear, _, mut world) = set_up().await;
     world.config.clock = 1_200.0; // 14 minutes are 0.7 s
     world.start().await;
-    linear.webhook("claude", &world.url(ROUTE));
+    linear.set_webhook_url("claude", &world.url(ROUTE));
     let session = linear.mention("ann", "ENG-1", "claude", "ask me");
-    until_status(&linear, &session, "awaitingInput").await;
-    let asked = linear.activities(&session).iter().rfind(|it| it.kind == "elicitation").unwrap().clone();
+    wait_for_status(&linear, &session, "awaitingInput").await;
+    let asked = linear
+        .activities(&session)
+        .iter()
+        .rfind(|it| it.kind == "elicitation")
+        .unwrap()
+        .clone();
     assert_eq!(asked.signal.as_deref(), Some("select"));
     let options = asked.signal_metadata["options"].as_array().unwrap().clone();
-    let values: Vec<&str> = options.iter().filter_map(|it| it["value"].as_str()).collect();
+    let values: Vec<&str> = options
+        .iter()
+        .filter_map(|it| it["value"].as_str())
+        .collect();
     assert_eq!(values, ["allow:Q1", "always:Q1", "deny:Q1"]);
     // Signs of life create no activity while the request is open.
     let before = linear.activities(&session).len();
-    world.until_sent(3).await;
-    assert_eq!(linear.activities(&session).len(), before, "{:?}", linear.activities(&session));
+    world.wait_for_sent(3).await;
+    assert_eq!(
+        linear.activities(&session).len(),
+        before,
+        "{:?}",
+        linear.activities(&session)
+    );
     assert_eq!(linear.session(&session).status, "awaitingInput");
-    linear.prompt("ann", &session, "deny:Q1");
-    until_status(&linear, &session, "complete").await;
-    world.until_quiet(1).await;
-    assert!(said(&linear, &session).last().unwrap().1.contains("Deny"), "{:?}", said(&linear, &session));
-    assert_eq!(world.conversations()[0].turn_count, 1, "the answer started a turn");
+    linear.send_prompt("ann", &session, "deny:Q1");
+    wait_for_status(&linear, &session, "complete").await;
+    world.wait_until_idle(1).await;
+    assert!(
+        lasting_activities(&linear, &session)
+            .last()
+            .unwrap()
+            .1
+            .contains("Deny"),
+        "{:?}",
+        lasting_activities(&linear, &session)
+    );
+    assert_eq!(
+        world.conversations()[0].turn_count,
+        1,
+        "the answer started a turn"
+    );
     linear.assert_well_behaved();
 }
 
@@ -146,23 +232,35 @@ async fn permission_request_is_an_elicitation_and_stays_the_last_activity_until_
 /// Linear's answer to the last activity is lost.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_restart_in_the_middle_of_a_turn_posts_nothing_twice() {
-    let (linear, _, mut world) = setting().await;
+    let (linear, _, mut world) = set_up().await;
     world.start().await;
-    linear.webhook("claude", &world.url(ROUTE));
+    linear.set_webhook_url("claude", &world.url(ROUTE));
     let session = linear.mention("ann", "ENG-1", "claude", "wait, then fix it");
-    linear.wait_for(|view| view.activities(&session).len() >= 2, SOON).await;
-    world.until(1, "the turn works", |it| it.working().is_some()).await;
-    world.end().await;
+    linear
+        .wait_for(|view| view.activities(&session).len() >= 2, TEST_TIMEOUT)
+        .await;
+    world
+        .wait_for(1, "the turn works", |it| it.current_turn().is_some())
+        .await;
+    world.kill().await;
     world.start().await;
-    linear.fail_next("agentActivityCreate", 1, Fault::DropAfterDoing);
-    world.agents.let_go("go");
-    until_status(&linear, &session, "complete").await;
-    world.until_quiet(1).await;
-    let said = said(&linear, &session);
-    assert_eq!(said.iter().filter(|it| it.0 == "response").count(), 1, "{said:?}");
+    linear.fail_next("agentActivityCreate", 1, ServiceFault::DropAfterCall);
+    world.agents.release("go");
+    wait_for_status(&linear, &session, "complete").await;
+    world.wait_until_idle(1).await;
+    let said = lasting_activities(&linear, &session);
+    assert_eq!(
+        said.iter().filter(|it| it.0 == "response").count(),
+        1,
+        "{said:?}"
+    );
     assert_eq!(world.conversations().len(), 1);
     assert_eq!(world.conversations()[0].turn_count, 1);
-    assert_eq!(world.agents.programs().values().sum::<usize>(), 1, "the agent's program was started again");
+    assert_eq!(
+        world.agents.program_counts().values().sum::<usize>(),
+        1,
+        "the agent's program was started again"
+    );
     linear.assert_well_behaved();
 }
 
@@ -170,62 +268,103 @@ async fn a_restart_in_the_middle_of_a_turn_posts_nothing_twice() {
 /// the same delivery (B1).
 #[tokio::test(flavor = "multi_thread")]
 async fn b1_a_session_missed_during_downtime_is_found_at_the_start_and_handled_once() {
-    let (linear, _, mut world) = setting().await;
+    let (linear, _, mut world) = set_up().await;
     let session = linear.mention("ann", "ENG-1", "claude", "fix it");
     world.start().await;
-    until_status(&linear, &session, "complete").await;
-    linear.webhook("claude", &world.url(ROUTE));
-    linear.wait_for(|view| view.deliveries("claude").iter().all(|it| it.taken()), SOON).await;
-    world.until_quiet(1).await;
+    wait_for_status(&linear, &session, "complete").await;
+    linear.set_webhook_url("claude", &world.url(ROUTE));
+    linear
+        .wait_for(
+            |view| view.deliveries("claude").iter().all(|it| it.is_accepted()),
+            TEST_TIMEOUT,
+        )
+        .await;
+    world.wait_until_idle(1).await;
     // A prompt during the downtime is found at the next start, and prompts that were answered
     // before are not repeated.
-    world.end().await;
-    linear.webhook("claude", "http://127.0.0.1:1/nobody");
-    linear.prompt("ann", &session, "and again");
+    world.kill().await;
+    linear.set_webhook_url("claude", "http://127.0.0.1:1/nobody");
+    linear.send_prompt("ann", &session, "and again");
     world.start().await;
-    world.until(1, "the second prompt arrived", |it| it.turn_count == 2).await;
-    world.until_quiet(1).await;
+    world
+        .wait_for(1, "the second prompt arrived", |it| it.turn_count == 2)
+        .await;
+    world.wait_until_idle(1).await;
     assert_eq!(world.conversations()[0].turn_count, 2);
-    assert_eq!(said(&linear, &session).iter().filter(|it| it.0 == "response").count(), 2);
+    assert_eq!(
+        lasting_activities(&linear, &session)
+            .iter()
+            .filter(|it| it.0 == "response")
+            .count(),
+        2
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn rate_limit_and_an_outage_of_linear_lose_no_activity() {
-    let (linear, _, mut world) = setting().await;
+    let (linear, _, mut world) = set_up().await;
     world.start().await;
-    linear.webhook("claude", &world.url(ROUTE));
-    linear.fail_next("agentActivityCreate", 1, Fault::RetryAfter(0.3));
+    linear.set_webhook_url("claude", &world.url(ROUTE));
+    linear.fail_next("agentActivityCreate", 1, ServiceFault::RetryAfter(0.3));
     let session = linear.mention("ann", "ENG-1", "claude", "wait and fix it");
-    linear.wait_for(|view| view.activities(&session).len() >= 2, SOON).await;
-    linear.go_away().await;
-    world.agents.let_go("go");
-    world.until(1, "the turn is done", |it| it.turns[0].state == TurnState::Done).await;
-    linear.come_back().await;
-    until_status(&linear, &session, "complete").await;
-    world.until_quiet(1).await;
-    assert_eq!(said(&linear, &session).iter().filter(|it| it.0 == "response").count(), 1);
+    linear
+        .wait_for(|view| view.activities(&session).len() >= 2, TEST_TIMEOUT)
+        .await;
+    linear.go_offline().await;
+    world.agents.release("go");
+    world
+        .wait_for(1, "the turn is done", |it| {
+            it.turns[0].state == TurnState::Done
+        })
+        .await;
+    linear.go_online().await;
+    wait_for_status(&linear, &session, "complete").await;
+    world.wait_until_idle(1).await;
+    assert_eq!(
+        lasting_activities(&linear, &session)
+            .iter()
+            .filter(|it| it.0 == "response")
+            .count(),
+        1
+    );
     linear.assert_well_behaved();
 }
 
 /// A silent working turn shows a sign of life long before Linear calls its session stale.
 #[tokio::test(flavor = "multi_thread")]
 async fn silent_turn_repeats_its_sign_of_life() {
-    let (linear, _, mut world) = setting().await;
+    let (linear, _, mut world) = set_up().await;
     world.config.clock = 1_200.0; // 14 minutes are 0.7 s
     world.start().await;
-    linear.webhook("claude", &world.url(ROUTE));
+    linear.set_webhook_url("claude", &world.url(ROUTE));
     let session = linear.mention("ann", "ENG-1", "claude", "wait");
-    let same = |view: &regatta_testkit::services::View<'_, regatta_testkit::services::linear::World>| {
-        let last = view.activities(&session).last().map(|it| it.content.clone());
-        view.activities(&session).iter().filter(|it| Some(&it.content) == last.as_ref()).count() >= 4
+    let same = |view: &regatta_testkit::services::DoubleView<
+        '_,
+        regatta_testkit::services::linear::LinearState,
+    >| {
+        let last = view
+            .activities(&session)
+            .last()
+            .map(|it| it.content.clone());
+        view.activities(&session)
+            .iter()
+            .filter(|it| Some(&it.content) == last.as_ref())
+            .count()
+            >= 4
     };
-    linear.wait_for(same, SOON).await;
-    assert!(linear.session(&session).done().all(|it| it.ephemeral), "a sign of life is permanent");
-    world.agents.let_go("go");
-    until_status(&linear, &session, "complete").await;
+    linear.wait_for(same, TEST_TIMEOUT).await;
+    assert!(
+        linear
+            .session(&session)
+            .agent_activities()
+            .all(|it| it.is_ephemeral),
+        "a sign of life is permanent"
+    );
+    world.agents.release("go");
+    wait_for_status(&linear, &session, "complete").await;
 }
 
-async fn post(url: &str, signature: Option<&str>, body: &[u8]) -> u16 {
+async fn post_webhook(url: &str, signature: Option<&str>, body: &[u8]) -> u16 {
     let mut request = reqwest::Client::new().post(url).body(body.to_vec());
     if let Some(signature) = signature {
         request = request.header("linear-signature", signature);
@@ -234,7 +373,9 @@ async fn post(url: &str, signature: Option<&str>, body: &[u8]) -> u16 {
 }
 
 fn now_ms() -> u64 {
-    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
+    let now = std::time::SystemTime::now()
+        .duration_since(std::time::UNIX_EPOCH)
+        .unwrap();
     u64::try_from(now.as_millis()).unwrap()
 }
 
@@ -242,43 +383,75 @@ fn now_ms() -> u64 {
 /// and accepted the secret of another agent.
 #[tokio::test(flavor = "multi_thread")]
 async fn webhook_without_the_agents_own_secret_is_refused() {
-    let (linear, app, mut world) = setting().await;
-    let other = linear.app("codex");
+    let (linear, app, mut world) = set_up().await;
+    let other = linear.add_app("codex");
     world.vars.remove("LINEAR_WEBHOOK_SECRET");
     world.start().await;
-    let event = |agent: &App, at: u64| -> Value {
+    let event = |agent: &LinearApp, at: u64| -> Value {
         json!({
             "type": "AgentSessionEvent", "action": "created", "appUserId": agent.app_user_id, "organizationId": "O",
             "agentSession": {"id": "11111111-1111-4111-8111-111111111111", "issue": {"identifier": "ENG-1"}},
             "promptContext": "fix it", "webhookTimestamp": at,
         })
     };
-    let sign = |agent: &App, body: &str| signature::hex(&Secret::new(&agent.webhook_secret), &[body.as_bytes()]);
+    let sign = |agent: &LinearApp, body: &str| {
+        signature::hex_signature(&Secret::new(&agent.webhook_secret), &[body.as_bytes()])
+    };
     let url = world.url(ROUTE);
     let good = event(&app, now_ms()).to_string();
-    let empty = signature::hex(&Secret::new(""), &[good.as_bytes()]);
+    let empty = signature::hex_signature(&Secret::new(""), &[good.as_bytes()]);
     for given in [None, Some(empty.as_str()), Some(sign(&app, &good).as_str())] {
-        assert_eq!(post(&url, given, good.as_bytes()).await, 503, "no secret is set");
+        assert_eq!(
+            post_webhook(&url, given, good.as_bytes()).await,
+            503,
+            "no secret is set"
+        );
     }
-    world.end().await;
-    world.vars.insert("LINEAR_WEBHOOK_SECRET".into(), app.webhook_secret.clone());
+    world.kill().await;
+    world
+        .vars
+        .insert("LINEAR_WEBHOOK_SECRET".into(), app.webhook_secret.clone());
     world.start().await;
     let good = event(&app, now_ms()).to_string();
-    assert_eq!(post(&url, None, good.as_bytes()).await, 401);
-    assert_eq!(post(&url, Some(&sign(&other, &good)), good.as_bytes()).await, 401, "another agent's secret");
-    assert_eq!(post(&url, Some(&empty), good.as_bytes()).await, 401);
+    assert_eq!(post_webhook(&url, None, good.as_bytes()).await, 401);
+    assert_eq!(
+        post_webhook(&url, Some(&sign(&other, &good)), good.as_bytes()).await,
+        401,
+        "another agent's secret"
+    );
+    assert_eq!(post_webhook(&url, Some(&empty), good.as_bytes()).await, 401);
     let changed = good.replace("fix it", "rm it");
-    assert_eq!(post(&url, Some(&sign(&app, &good)), changed.as_bytes()).await, 401);
+    assert_eq!(
+        post_webhook(&url, Some(&sign(&app, &good)), changed.as_bytes()).await,
+        401
+    );
     for skew in [-61_000_i64, 61_000, -3_600_000] {
         let stale = event(&app, now_ms().saturating_add_signed(skew)).to_string();
-        assert_eq!(post(&url, Some(&sign(&app, &stale)), stale.as_bytes()).await, 401, "{skew}");
+        assert_eq!(
+            post_webhook(&url, Some(&sign(&app, &stale)), stale.as_bytes()).await,
+            401,
+            "{skew}"
+        );
     }
-    assert_eq!(post(&url, Some(&sign(&app, "no")), b"no").await, 400);
+    assert_eq!(
+        post_webhook(&url, Some(&sign(&app, "no")), b"no").await,
+        400
+    );
     let foreign = event(&other, now_ms()).to_string();
-    assert_eq!(post(&url, Some(&sign(&app, &foreign)), foreign.as_bytes()).await, 200, "signed, and not for us");
+    assert_eq!(
+        post_webhook(&url, Some(&sign(&app, &foreign)), foreign.as_bytes()).await,
+        200,
+        "signed, and not for us"
+    );
     assert!(world.conversations().is_empty(), "an event was accepted");
     // A request of a person who is not on the allow-list is held, and starts nothing.
-    assert_eq!(post(&url, Some(&sign(&app, &good)), good.as_bytes()).await, 200);
+    assert_eq!(
+        post_webhook(&url, Some(&sign(&app, &good)), good.as_bytes()).await,
+        200
+    );
     let held = world.conversations();
-    assert_eq!((held.len(), held[0].turn_count, held[0].held.len()), (1, 0, 1));
+    assert_eq!(
+        (held.len(), held[0].turn_count, held[0].held.len()),
+        (1, 0, 1)
+    );
 }

@@ -11,59 +11,90 @@ use axum::body::Bytes;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use axum::routing::post;
-use regatta_bridges::registry::Webhook;
+use regatta_bridges::config::WebhookConfig;
 use regatta_core::command::{Actor, Request};
 use serde_json::Value;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
-use world::{SOON, World, register};
+use world::{TEST_TIMEOUT, World, register_agent};
 
 /// A receiver with the requests that it got and its next answers.
 #[derive(Clone)]
-struct Receiver {
-    told: Arc<Mutex<Vec<(HeaderMap, Bytes)>>>,
+struct TestReceiver {
+    received: Arc<Mutex<Vec<(HeaderMap, Bytes)>>>,
     answers: Arc<Mutex<Vec<u16>>>,
-    count: watch::Sender<usize>,
+    received_count: watch::Sender<usize>,
 }
 
-async fn take(State(it): State<Receiver>, headers: HeaderMap, body: Bytes) -> StatusCode {
+async fn receive_event(
+    State(it): State<TestReceiver>,
+    headers: HeaderMap,
+    body: Bytes,
+) -> StatusCode {
     let answer = it.answers.lock().unwrap().pop().unwrap_or(204);
-    it.told.lock().unwrap().push((headers, body));
-    it.count.send_modify(|it| *it += 1);
+    it.received.lock().unwrap().push((headers, body));
+    it.received_count.send_modify(|it| *it += 1);
     StatusCode::from_u16(answer).unwrap()
 }
 
-impl Receiver {
-    async fn start() -> (Receiver, String) {
-        let it = Receiver { told: Arc::default(), answers: Arc::default(), count: watch::channel(0).0 };
+impl TestReceiver {
+    async fn start() -> (TestReceiver, String) {
+        let it = TestReceiver {
+            received: Arc::default(),
+            answers: Arc::default(),
+            received_count: watch::channel(0).0,
+        };
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let url = format!("http://{}/hook/very-secret-path", listener.local_addr().unwrap());
-        let router = Router::new().route("/hook/very-secret-path", post(take)).with_state(it.clone());
+        let url = format!(
+            "http://{}/hook/very-secret-path",
+            listener.local_addr().unwrap()
+        );
+        let router = Router::new()
+            .route("/hook/very-secret-path", post(receive_event))
+            .with_state(it.clone());
         tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
         (it, url)
     }
 
     /// Waits for `times` events about this agent, and returns all events received.
-    async fn until(&self, agent: &str, times: usize) -> Vec<(HeaderMap, Value)> {
-        let mut changes = self.count.subscribe();
-        let deadline = tokio::time::Instant::now() + SOON;
+    async fn wait_for_events(&self, agent: &str, times: usize) -> Vec<(HeaderMap, Value)> {
+        let mut changes = self.received_count.subscribe();
+        let deadline = tokio::time::Instant::now() + TEST_TIMEOUT;
         loop {
             changes.borrow_and_update();
-            let told: Vec<(HeaderMap, Bytes)> = self.told.lock().unwrap().clone();
-            let told: Vec<(HeaderMap, Value)> =
-                told.into_iter().map(|(headers, body)| (headers, serde_json::from_slice(&body).unwrap())).collect();
-            if told.iter().filter(|it| it.1["data"]["subject"] == agent).count() >= times {
+            let told: Vec<(HeaderMap, Bytes)> = self.received.lock().unwrap().clone();
+            let told: Vec<(HeaderMap, Value)> = told
+                .into_iter()
+                .map(|(headers, body)| (headers, serde_json::from_slice(&body).unwrap()))
+                .collect();
+            if told
+                .iter()
+                .filter(|it| it.1["data"]["subject"] == agent)
+                .count()
+                >= times
+            {
                 return told;
             }
-            tokio::time::timeout_at(deadline, changes.changed()).await.unwrap().unwrap();
+            tokio::time::timeout_at(deadline, changes.changed())
+                .await
+                .unwrap()
+                .unwrap();
         }
     }
 }
 
 /// Causes an event.
-async fn happens(world: &World, name: &str) {
+async fn cause_event(world: &World, name: &str) {
     let by = Actor::Person("ann".into());
-    world.engine().ask(Request { by, key: None, command: register(name) }).await.unwrap();
+    world
+        .engine()
+        .submit_async(Request {
+            by,
+            key: None,
+            command: register_agent(name),
+        })
+        .await
+        .unwrap();
 }
 
 fn header<'a>(headers: &'a HeaderMap, name: &str) -> &'a str {
@@ -71,60 +102,101 @@ fn header<'a>(headers: &'a HeaderMap, name: &str) -> &'a str {
 }
 
 fn revisions(told: &[(HeaderMap, Value)]) -> Vec<u64> {
-    told.iter().filter_map(|it| it.1["data"]["revision"].as_u64()).collect()
+    told.iter()
+        .filter_map(|it| it.1["data"]["revision"].as_u64())
+        .collect()
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn webhook_receiver_gets_signed_events_in_order_and_continues_after_a_restart() {
-    let (receiver, url) = Receiver::start().await;
+    let (receiver, url) = TestReceiver::start().await;
     let data = tempfile::tempdir().unwrap();
     let mut world = World::new(&["claude"]).await;
-    world.vars.insert("HOOK".into(), "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw".into());
-    world.config.webhook = vec![Webhook { url, secret: "HOOK".into(), events: vec!["agent.".into()] }];
+    world.vars.insert(
+        "HOOK".into(),
+        "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw".into(),
+    );
+    world.config.webhook = vec![WebhookConfig {
+        url,
+        secret: "HOOK".into(),
+        events: vec!["agent.".into()],
+    }];
     world.start().await;
-    world.tell(data.path());
-    happens(&world, "ann").await;
-    let told = receiver.until("ann", 1).await;
+    world.send_webhooks(data.path());
+    cause_event(&world, "ann").await;
+    let told = receiver.wait_for_events("ann", 1).await;
     assert_eq!(told[0].1["type"], told[0].1["data"]["kind"]);
-    assert!(told[0].1["type"].as_str().unwrap().starts_with("agent."), "{:?}", told[0].1);
+    assert!(
+        told[0].1["type"].as_str().unwrap().starts_with("agent."),
+        "{:?}",
+        told[0].1
+    );
     // After two failed deliveries, the same event arrives again under the same id, and no other
     // event arrives before it.
     receiver.answers.lock().unwrap().extend([503, 500]);
-    happens(&world, "bob").await;
-    let told = receiver.until("bob", 3).await;
-    let last: Vec<&str> = told[told.len() - 3..].iter().map(|it| header(&it.0, "webhook-id")).collect();
-    assert_eq!((last[0], last[1]), (last[2], last[2]), "a repetition has another id");
+    cause_event(&world, "bob").await;
+    let told = receiver.wait_for_events("bob", 3).await;
+    let last: Vec<&str> = told[told.len() - 3..]
+        .iter()
+        .map(|it| header(&it.0, "webhook-id"))
+        .collect();
+    assert_eq!(
+        (last[0], last[1]),
+        (last[2], last[2]),
+        "a repetition has another id"
+    );
     let mut before = revisions(&told);
     before.dedup();
     assert!(before.is_sorted(), "{before:?}");
     // Events from the time without webhooks are sent at the next start. At most the last events
     // before the stop are repeated, if their delivery was not recorded.
-    world.end().await;
+    world.kill().await;
     world.start().await;
-    happens(&world, "cid").await;
-    world.tell(data.path());
-    let after = receiver.until("cid", 1).await;
+    cause_event(&world, "cid").await;
+    world.send_webhooks(data.path());
+    let after = receiver.wait_for_events("cid", 1).await;
     let fresh = revisions(&after[told.len()..]);
-    assert!(fresh.iter().all(|it| it >= before.last().unwrap()), "{before:?} {fresh:?}");
-    let (headers, body) = receiver.told.lock().unwrap().last().unwrap().clone();
-    let signed = [header(&headers, "webhook-id"), header(&headers, "webhook-timestamp")].join(".");
-    assert!(verifies(&signed, &body, header(&headers, "webhook-signature")));
-    assert!(!verifies(&signed, b"{}", header(&headers, "webhook-signature")));
-    assert!(!String::from_utf8_lossy(&body).contains("\"token\""), "a fencing token was sent");
+    assert!(
+        fresh.iter().all(|it| it >= before.last().unwrap()),
+        "{before:?} {fresh:?}"
+    );
+    let (headers, body) = receiver.received.lock().unwrap().last().unwrap().clone();
+    let signed = [
+        header(&headers, "webhook-id"),
+        header(&headers, "webhook-timestamp"),
+    ]
+    .join(".");
+    assert!(is_valid_signature(
+        &signed,
+        &body,
+        header(&headers, "webhook-signature")
+    ));
+    assert!(!is_valid_signature(
+        &signed,
+        b"{}",
+        header(&headers, "webhook-signature")
+    ));
+    assert!(
+        !String::from_utf8_lossy(&body).contains("\"token\""),
+        "a fencing token was sent"
+    );
 }
 
 /// Verifies a signature as a receiver does, with a library that the bridge does not use.
-fn verifies(signed: &str, body: &[u8], given: &str) -> bool {
+fn is_valid_signature(signed: &str, body: &[u8], given: &str) -> bool {
     use ring::hmac;
     let secret: [u8; 24] = [
-        0x31, 0xf2, 0x90, 0xf6, 0xbf, 0x06, 0x29, 0x8a, 0xab, 0x4f, 0x08, 0xd4, 0x3c, 0x3f, 0x08, 0x2c, 0xf6, 0x48,
-        0xa3, 0x62, 0xda, 0x2d, 0xa4, 0xb0,
+        0x31, 0xf2, 0x90, 0xf6, 0xbf, 0x06, 0x29, 0x8a, 0xab, 0x4f, 0x08, 0xd4, 0x3c, 0x3f, 0x08,
+        0x2c, 0xf6, 0x48, 0xa3, 0x62, 0xda, 0x2d, 0xa4, 0xb0,
     ];
     let key = hmac::Key::new(hmac::HMAC_SHA256, &secret);
     let content = [signed.as_bytes(), b".", body].concat();
     let digits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let text = given.strip_prefix("v1,").unwrap().trim_end_matches('=');
-    let bits: String = text.chars().map(|it| format!("{:06b}", digits.find(it).unwrap())).collect();
+    let bits: String = text
+        .chars()
+        .map(|it| format!("{:06b}", digits.find(it).unwrap()))
+        .collect();
     let bytes: Vec<u8> = bits
         .as_bytes()
         .chunks_exact(8)

@@ -52,7 +52,7 @@ impl Runtime {
     }
 
     /// Returns whether the program opens a session that takes one prompt after another.
-    pub fn talks(&self) -> bool {
+    pub fn accepts_follow_ups(&self) -> bool {
         match self {
             Runtime::Acp { .. } | Runtime::Claude { .. } | Runtime::Scripted => true,
             Runtime::Codex { app_server, .. } => *app_server,
@@ -70,7 +70,7 @@ impl Runtime {
     }
 
     /// Returns whether the program's protocol can carry the reason of a denied permission.
-    pub fn carries_reasons(&self) -> bool {
+    pub fn carries_denial_reasons(&self) -> bool {
         !matches!(self, Runtime::Acp { .. } | Runtime::Codex { .. })
     }
 
@@ -90,7 +90,7 @@ impl Runtime {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
-pub enum Level {
+pub enum SandboxLevel {
     /// The program sees only the system's programs and its own directories, and reaches only listed
     /// hosts.
     Strict,
@@ -107,7 +107,7 @@ pub enum Level {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
-pub enum KeySource {
+pub enum SecretSource {
     /// A variable of the daemon's own environment.
     Env(String),
     /// A file. A newline at its end is ignored.
@@ -119,10 +119,10 @@ pub enum KeySource {
 /// A secret that the program gets in its environment.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct Key {
+pub struct SecretVariable {
     /// The variable from which the program reads the secret.
     pub name: String,
-    pub from: KeySource,
+    pub from: SecretSource,
 }
 
 /// The settings of an agent's program: the model, its environment, and its sandbox.
@@ -156,10 +156,10 @@ pub struct Profile {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub env: Vec<(String, String)>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub keys: Vec<Key>,
+    pub keys: Vec<SecretVariable>,
     /// The strictness of the sandbox. If absent, it is as strict as this machine allows.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub confine: Option<Level>,
+    pub sandbox: Option<SandboxLevel>,
     /// The program may use the network.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub network: Option<bool>,
@@ -218,9 +218,12 @@ pub struct Agent {
     /// The agent whose program, home and sign-in this agent uses, if it was derived for one mission
     /// or for the questions of one project.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub of: Option<AgentName>,
-    pub created_wall: u64,
-    pub updated_wall: u64,
+    #[serde(rename = "of")]
+    pub derived_from: Option<AgentName>,
+    #[serde(rename = "created_wall")]
+    pub created_unix_ms: u64,
+    #[serde(rename = "updated_wall")]
+    pub updated_unix_ms: u64,
     /// The reason why the agent gets no work until it registers again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub offline: Option<String>,
@@ -239,8 +242,14 @@ pub const SCRIPT_FILE: &str = "REGATTA_SCRIPT_FILE";
 
 /// Returns whether an agent can do a task at all. A scripted agent needs the task's script or a
 /// script of its own.
-fn can_follow(agent: &Agent, has_script: bool) -> bool {
-    let has_own = || agent.profile.env.iter().any(|(name, _)| name == SCRIPT_FILE);
+fn has_needed_script(agent: &Agent, has_script: bool) -> bool {
+    let has_own = || {
+        agent
+            .profile
+            .env
+            .iter()
+            .any(|(name, _)| name == SCRIPT_FILE)
+    };
     agent.runtime != Runtime::Scripted || has_script || has_own()
 }
 
@@ -248,8 +257,18 @@ fn can_follow(agent: &Agent, has_script: bool) -> bool {
 /// has no script.
 ///
 /// A task without an assignee is for any of `agents`. Agents that are not registered count as able.
-pub fn lacks_script(board: &Board, agents: &[AgentName], assignee: Option<&AgentName>, has_script: bool) -> bool {
-    let can = |name: &AgentName| board.agents.get(name).is_none_or(|agent| can_follow(agent, has_script));
+pub fn lacks_script(
+    board: &Board,
+    agents: &[AgentName],
+    assignee: Option<&AgentName>,
+    has_script: bool,
+) -> bool {
+    let can = |name: &AgentName| {
+        board
+            .agents
+            .get(name)
+            .is_none_or(|agent| has_needed_script(agent, has_script))
+    };
     match assignee {
         Some(name) => !can(name),
         None => !agents.is_empty() && !agents.iter().any(can),
@@ -257,14 +276,14 @@ pub fn lacks_script(board: &Board, agents: &[AgentName], assignee: Option<&Agent
 }
 
 facts! {
-    Registered { agent: Arc<Agent> }
-    Removed { agent: AgentName }
+    AgentRegistered { agent: Arc<Agent> }
+    AgentRemoved { agent: AgentName }
 }
 
 /// The arguments of [`register`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct Register {
+pub struct RegisterAgent {
     pub name: AgentName,
     pub runtime: Runtime,
     #[serde(default)]
@@ -279,25 +298,32 @@ pub struct Register {
 }
 
 /// Registers an agent, or updates its settings. Lowering `max_tasks` stops nothing that runs.
-pub fn register(draft: &mut Draft, ask: Register, now: Now) -> Result<AgentName, Refusal> {
+pub fn register(draft: &mut Draft, ask: RegisterAgent, now: Now) -> Result<AgentName, Refusal> {
     if !(1..=MAX_TASKS).contains(&ask.max_tasks) {
         return Err(Refusal::invalid(
             format!("max_tasks must be 1 to 20, not {}", ask.max_tasks),
             "give a number in that range",
         ));
     }
-    if ask.runtime.argv().is_some_and(|it| it.first().is_none_or(|it| it.is_empty())) {
+    if ask
+        .runtime
+        .argv()
+        .is_some_and(|it| it.first().is_none_or(|it| it.is_empty()))
+    {
         return Err(Refusal::invalid(
             format!("the {} runtime needs a command", ask.runtime.name()),
             "give one: --command 'my-agent --print {prompt}'",
         ));
     }
     // The sandbox checks hosts in detail. A URL or a blank is never a host, so it is refused here.
-    let odd = |it: &&String| it.is_empty() || it.contains(|it: char| it.is_whitespace() || it == '/' || it == '@');
+    let odd = |it: &&String| {
+        it.is_empty() || it.contains(|it: char| it.is_whitespace() || it == '/' || it == '@')
+    };
     if let Some(entry) = ask.profile.egress.iter().find(odd) {
         return Err(Refusal::invalid(
             format!("{entry:?} is not a host"),
-            "write example.com, *.example.com or an address, each with :PORT if it is not 443 or 80",
+            "write example.com, *.example.com or an address, each with :PORT if it is not 443 or \
+            80",
         ));
     }
     let known = draft.board().agents.get(&ask.name).cloned();
@@ -305,19 +331,30 @@ pub fn register(draft: &mut Draft, ask: Register, now: Now) -> Result<AgentName,
         name: ask.name,
         runtime: ask.runtime,
         role: ask.role,
-        provider: ask.provider.as_deref().map(provider_name::canonical).map(str::to_owned),
+        provider: ask
+            .provider
+            .as_deref()
+            .map(provider_name::canonical)
+            .map(str::to_owned),
         profile: ask.profile,
         description: ask.description,
         max_tasks: ask.max_tasks,
-        of: None,
-        created_wall: known.as_ref().map_or(now.wall, |it| it.created_wall),
-        updated_wall: now.wall,
+        derived_from: None,
+        created_unix_ms: known.as_ref().map_or(now.unix_ms, |it| it.created_unix_ms),
+        updated_unix_ms: now.unix_ms,
         offline: None,
     };
     let name = agent.name.clone();
-    let same = known.is_some_and(|it| Agent { updated_wall: now.wall, ..(*it).clone() } == agent);
+    let same = known.is_some_and(|it| {
+        Agent {
+            updated_unix_ms: now.unix_ms,
+            ..(*it).clone()
+        } == agent
+    });
     if !same {
-        draft.record(Event::AgentRegistered(Registered { agent: agent.into() }));
+        draft.record(Event::AgentRegistered(AgentRegistered {
+            agent: agent.into(),
+        }));
     }
     Ok(name)
 }
@@ -336,30 +373,49 @@ pub(crate) fn derive(
         name,
         role,
         max_tasks,
-        of: Some(base.of.clone().unwrap_or_else(|| of.clone())),
-        created_wall: known.as_ref().map_or(now.wall, |it| it.created_wall),
-        updated_wall: known.as_ref().map_or(now.wall, |it| it.updated_wall),
+        derived_from: Some(base.derived_from.clone().unwrap_or_else(|| of.clone())),
+        created_unix_ms: known.as_ref().map_or(now.unix_ms, |it| it.created_unix_ms),
+        updated_unix_ms: known.as_ref().map_or(now.unix_ms, |it| it.updated_unix_ms),
         ..base
     };
     if known.as_deref() != Some(&agent) {
-        draft.record(Event::AgentRegistered(Registered { agent: Agent { updated_wall: now.wall, ..agent }.into() }));
+        draft.record(Event::AgentRegistered(AgentRegistered {
+            agent: Agent {
+                updated_unix_ms: now.unix_ms,
+                ..agent
+            }
+            .into(),
+        }));
     }
     Ok(())
 }
 
 /// Removes an agent that was derived for something that is over.
-pub(crate) fn forget(draft: &mut Draft, name: &AgentName) {
+pub(crate) fn remove_derived(draft: &mut Draft, name: &AgentName) {
     if draft.board().agents.contains_key(name) {
-        draft.record(Event::AgentRemoved(Removed { agent: name.clone() }));
+        draft.record(Event::AgentRemoved(AgentRemoved {
+            agent: name.clone(),
+        }));
     }
 }
 
 /// Takes an agent offline: it gets no work until it registers again. Its current work goes on.
-pub fn leave(draft: &mut Draft, name: &AgentName, why: &str, now: Now) -> Result<(), Refusal> {
+pub fn take_offline(
+    draft: &mut Draft,
+    name: &AgentName,
+    why: &str,
+    now: Now,
+) -> Result<(), Refusal> {
     let known = find(draft.board(), name)?.clone();
     if known.offline.is_none() {
-        let agent = Agent { offline: Some(why.to_owned()), updated_wall: now.wall, ..known };
-        draft.record(Event::AgentRegistered(Registered { agent: agent.into() }));
+        let agent = Agent {
+            offline: Some(why.to_owned()),
+            updated_unix_ms: now.unix_ms,
+            ..known
+        };
+        draft.record(Event::AgentRegistered(AgentRegistered {
+            agent: agent.into(),
+        }));
     }
     Ok(())
 }
@@ -369,21 +425,42 @@ pub fn remove(draft: &mut Draft, name: &AgentName) -> Result<(), Refusal> {
     find(draft.board(), name)?;
     let board = draft.board();
     if let Some(attempt) = board.attempts.values().find(|it| it.agent == *name) {
-        return Err(Refusal::InUse { what: format!("agent {name}"), by: attempt.id.to_string() });
+        return Err(Refusal::InUse {
+            what: format!("agent {name}"),
+            by: attempt.id.to_string(),
+        });
     }
-    if let Some(task) = board.tasks.values().find(|it| it.assignee.as_ref() == Some(name)) {
-        return Err(Refusal::InUse { what: format!("agent {name}"), by: task.id.to_string() });
+    if let Some(task) = board
+        .tasks
+        .values()
+        .find(|it| it.assignee.as_ref() == Some(name))
+    {
+        return Err(Refusal::InUse {
+            what: format!("agent {name}"),
+            by: task.id.to_string(),
+        });
     }
     if let Some(mission) = board.missions.values().find(|it| it.agents.contains(name)) {
-        return Err(Refusal::InUse { what: format!("agent {name}"), by: mission.id.to_string() });
+        return Err(Refusal::InUse {
+            what: format!("agent {name}"),
+            by: mission.id.to_string(),
+        });
     }
-    draft.record(Event::AgentRemoved(Removed { agent: name.clone() }));
+    draft.record(Event::AgentRemoved(AgentRemoved {
+        agent: name.clone(),
+    }));
     Ok(())
 }
 
 /// Returns the agent with that name.
 pub fn find<'a>(board: &'a Board, name: &AgentName) -> Result<&'a Agent, Refusal> {
-    board.agents.get(name).map(|it| &**it).ok_or_else(|| Refusal::NoSuchAgent { agent: name.clone() })
+    board
+        .agents
+        .get(name)
+        .map(|it| &**it)
+        .ok_or_else(|| Refusal::NoSuchAgent {
+            agent: name.clone(),
+        })
 }
 
 /// An agent's load and limit, counted from live attempts and never stored (J4).
@@ -397,6 +474,14 @@ pub struct Capacity {
 
 /// Returns an agent's load and limit.
 pub fn capacity(board: &Board, agent: &Agent) -> Capacity {
-    let current = board.running.get(&agent.name).copied().unwrap_or(0);
-    Capacity { current, max: agent.max_tasks, available: agent.max_tasks.saturating_sub(current) }
+    let current = board
+        .running_by_agent
+        .get(&agent.name)
+        .copied()
+        .unwrap_or(0);
+    Capacity {
+        current,
+        max: agent.max_tasks,
+        available: agent.max_tasks.saturating_sub(current),
+    }
 }

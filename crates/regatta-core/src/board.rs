@@ -1,14 +1,16 @@
 //! The board: all live state, and [`Draft`], the only way to change it.
 //!
-//! All live state is in persistent maps, so a draft of a board with 100,000 tasks costs microseconds. A task,
-//! attempt or landing that has ended leaves the board and stays in the store. The maps marked "derived" are
-//! indexes. They follow from the rows and are rebuilt when the rows are loaded, so they can never disagree with the
-//! rows.
+//! All live state is in persistent maps, so a draft of a board with 100,000 tasks costs
+//! microseconds. A task, attempt or landing that has ended leaves the board and stays in the store.
+//! The maps marked "derived" are indexes. They follow from the rows and are rebuilt when the rows
+//! are loaded, so they can never disagree with the rows.
 
-mod apply; // the change that each event makes
-mod inbox; // snoozed items and failed tasks
-mod lots; // ready tasks, grouped by the pattern that blocks them
-mod queue; // the changes that events of the landing queue make
+mod apply_inbox; // snoozed items and failed tasks
+mod apply_landing;
+mod fold; // the change that each event makes
+// ready tasks, grouped by the pattern that blocks them // the changes that events of the landing
+// queue make
+mod ready_index;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,39 +20,40 @@ use serde::{Deserialize, Serialize};
 
 use crate::agent::Agent;
 use crate::approval::Approval;
-use crate::attempt::{Attempt, Phase};
-use crate::budget::{Budget, DaySpend, Scope, Spend};
-use crate::bus::{Cursor, Message};
-use crate::claim::{Claim, Mode, Owner, Wait};
+use crate::attempt::{Attempt, AttemptPhase};
+use crate::budget::{Budget, BudgetScope, DaySpend, Spend};
+use crate::bus::{Message, ReadCursor};
+use crate::claim::{Claim, ClaimMode, ClaimOwner, ClaimWait};
 use crate::command::Actor;
-use crate::conversation::{Conversation, Delivery};
+use crate::conversation::{Conversation, DeliveryRecord};
 use crate::event::Event;
-use crate::fleet::{Answer, Limits};
-use crate::graph::Step;
+use crate::graph::PlanStep;
 use crate::hook::{Firing, Hook};
 use crate::ids::{
-    AgentName, ApprovalId, AttemptId, ChannelName, ClaimId, ConversationId, FiringId, HookId, LandingId, LaunchId,
-    MessageId, MissionId, Now, ProjectName, RequestKey, RuleId, RunnerName, TaskId, TeamName, WaitId,
+    AgentName, ApprovalId, AttemptId, ChannelName, ClaimId, ConversationId, FiringId, HookId,
+    LandingId, LaunchId, MessageId, MissionId, Now, ProjectName, RequestKey, RuleId, RunnerName,
+    TaskId, TeamName, WaitId,
 };
-use crate::inbox::Item;
+use crate::inbox::InboxItem;
 use crate::landing::Landing;
-use crate::launch::Launch;
+use crate::launch::TeamLaunch;
+use crate::limits::{MachineLimits, StoredAnswer};
 use crate::mission::Mission;
 use crate::pattern::PatternIndex;
-use crate::policy::Rule;
+use crate::policy::PolicyRule;
 use crate::project::Project;
-use crate::provider::Parked;
+use crate::project_rules;
+use crate::provider_outage::ProviderOutage;
 use crate::runner::Runner;
-use crate::standing;
-use crate::task::{Status, Task};
+use crate::task::{Task, TaskStatus};
 use crate::team::Team;
 use crate::{manifest, mission, schedule};
-pub(crate) use lots::Lots;
+pub(crate) use ready_index::ReadyIndex;
 
 /// The last number that each kind of id used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Counters {
+pub struct IdCounters {
     pub task: u64,
     pub attempt: u64,
     pub claim: u64,
@@ -68,12 +71,13 @@ pub struct Counters {
 
 /// State that belongs to no noun: the position in the log, and the numbers that are used up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Meta {
+pub struct BoardMeta {
     pub revision: u64,
     /// The fleet clock at the last event. The clock continues from here after a restart.
-    pub at: u64,
-    pub counters: Counters,
-    pub limits: Limits,
+    #[serde(rename = "at")]
+    pub fleet_ms: u64,
+    pub counters: IdCounters,
+    pub limits: MachineLimits,
 }
 
 /// The agents that a ready task is for. Each value names one list of ready tasks.
@@ -83,26 +87,27 @@ pub enum ReadyFor {
     Agent(AgentName),
     Mission(MissionId),
     /// The tasks of one step of a mission in waves.
-    Step(MissionId, Step),
+    Step(MissionId, PlanStep),
     Pool(ProjectName),
 }
 
 /// An item with a deadline on the fleet clock.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Due {
+pub enum Deadline {
     Claim(ClaimId),
     Wait(WaitId),
     Offer(TaskId),
     Attempt(AttemptId),
     Landing(LandingId),
     Answer(RequestKey),
-    /// A supervised attempt's deadline, the deadline of its session, or its next check against a budget.
-    Time(AttemptId),
+    /// A supervised attempt's deadline, the deadline of its session, or its next check against a
+    /// budget.
+    AttemptTimer(AttemptId),
     /// A task that starts no earlier than a time.
     Task(TaskId),
     Approval(ApprovalId),
     /// A snoozed item of the inbox.
-    Snooze(Item),
+    Snooze(InboxItem),
     Provider(String),
     Runner(RunnerName),
     /// The next summary or the deadline of a mission's lead.
@@ -116,27 +121,27 @@ pub enum Due {
 pub struct Board {
     pub revision: u64,
     /// The fleet clock at the last event.
-    pub at: u64,
-    pub counters: Counters,
-    pub limits: Limits,
+    pub fleet_ms: u64,
+    pub counters: IdCounters,
+    pub limits: MachineLimits,
     pub projects: OrdMap<ProjectName, Arc<Project>>,
     pub agents: OrdMap<AgentName, Arc<Agent>>,
     pub missions: OrdMap<MissionId, Arc<Mission>>,
     pub tasks: OrdMap<TaskId, Arc<Task>>,
     pub attempts: OrdMap<AttemptId, Arc<Attempt>>,
     pub claims: OrdMap<ClaimId, Arc<Claim>>,
-    pub waits: OrdMap<WaitId, Arc<Wait>>,
+    pub waits: OrdMap<WaitId, Arc<ClaimWait>>,
     pub landings: OrdMap<LandingId, Arc<Landing>>,
     pub cursors: OrdMap<(AgentName, ChannelName), MessageId>,
-    pub answers: OrdMap<RequestKey, Arc<Answer>>,
+    pub answers: OrdMap<RequestKey, Arc<StoredAnswer>>,
     /// Approvals that an attempt asked for and that are not closed.
     pub approvals: OrdMap<ApprovalId, Arc<Approval>>,
-    pub rules: OrdMap<RuleId, Arc<Rule>>,
-    pub budgets: OrdMap<Scope, Arc<Budget>>,
+    pub rules: OrdMap<RuleId, Arc<PolicyRule>>,
+    pub budgets: OrdMap<BudgetScope, Arc<Budget>>,
     /// The spending of each day, for the whole fleet and by agent.
     pub ledger: OrdMap<(u64, Option<AgentName>), Spend>,
     /// Providers and agents that are given no work.
-    pub parked: OrdMap<String, Arc<Parked>>,
+    pub parked: OrdMap<String, Arc<ProviderOutage>>,
     pub runners: OrdMap<RunnerName, Arc<Runner>>,
     pub hooks: OrdMap<HookId, Arc<Hook>>,
     /// Firings of hooks whose command is running.
@@ -144,31 +149,32 @@ pub struct Board {
     /// Desired state of every team, including deleted teams.
     pub teams: OrdMap<TeamName, Arc<Team>>,
     /// The last launch of each team.
-    pub launches: OrdMap<LaunchId, Arc<Launch>>,
+    pub launches: OrdMap<LaunchId, Arc<TeamLaunch>>,
     pub conversations: OrdMap<ConversationId, Arc<Conversation>>,
-    /// Keys of accepted deliveries from outside services, with the time at which each key is forgotten.
+    /// Keys of accepted deliveries from outside services, with the time at which each key is
+    /// forgotten.
     pub deliveries: OrdMap<String, u64>,
     /// Failed tasks that nobody has dealt with yet.
     pub failed: OrdMap<TaskId, Arc<Task>>,
-    /// Tasks that ended without completing. A number that was handed out and that is neither open nor here belongs
-    /// to a completed task.
-    dead: OrdMap<TaskId, Status>,
+    /// Tasks that ended without completing. A number that was handed out and that is neither open
+    /// nor here belongs to a completed task.
+    ended_statuses: OrdMap<TaskId, TaskStatus>,
 
     // Derived.
-    pub(crate) held: PatternIndex,
-    pub(crate) waiting: PatternIndex,
+    pub(crate) held_patterns: PatternIndex,
+    pub(crate) awaited_patterns: PatternIndex,
     /// The number of live attempts of each agent.
-    pub(crate) running: OrdMap<AgentName, u32>,
+    pub(crate) running_by_agent: OrdMap<AgentName, u32>,
     /// The number of live attempts that take no slot of the machine.
-    pub(crate) light: usize,
-    owned: OrdSet<(Owner, ClaimId)>,
-    lined: OrdSet<(Owner, WaitId)>,
-    ready: OrdSet<(ReadyFor, u8, TaskId)>,
-    pub(crate) lots: Lots,
+    pub(crate) attempts_without_slot: usize,
+    claims_by_owner: OrdSet<(ClaimOwner, ClaimId)>,
+    waits_by_owner: OrdSet<(ClaimOwner, WaitId)>,
+    ready_tasks: OrdSet<(ReadyFor, u8, TaskId)>,
+    pub(crate) ready_index: ReadyIndex,
     dependents: OrdSet<(TaskId, TaskId)>,
-    of_mission: OrdSet<(MissionId, Step, TaskId)>,
-    queue: OrdSet<(ProjectName, u8, LandingId)>,
-    due: OrdSet<(u64, Due)>,
+    tasks_by_mission: OrdSet<(MissionId, PlanStep, TaskId)>,
+    landing_queue: OrdSet<(ProjectName, u8, LandingId)>,
+    timers: OrdSet<(u64, Deadline)>,
 }
 
 /// The name of a row in the store.
@@ -188,7 +194,7 @@ pub enum RowKey {
     Message(MessageId),
     Approval(ApprovalId),
     Rule(RuleId),
-    Budget(Scope),
+    Budget(BudgetScope),
     Day(u64, Option<AgentName>),
     Parked(String),
     Runner(RunnerName),
@@ -203,7 +209,7 @@ pub enum RowKey {
 /// A whole row, as the store keeps it.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Row {
-    Meta(Meta),
+    Meta(BoardMeta),
     Project(Arc<Project>),
     Agent(Arc<Agent>),
     /// The flag is `true` while the mission runs.
@@ -211,23 +217,23 @@ pub enum Row {
     Task(Arc<Task>),
     Attempt(Arc<Attempt>),
     Claim(Arc<Claim>),
-    Wait(Arc<Wait>),
+    Wait(Arc<ClaimWait>),
     Landing(Arc<Landing>),
-    Cursor(Cursor),
-    Answer(Arc<Answer>),
+    Cursor(ReadCursor),
+    Answer(Arc<StoredAnswer>),
     Message(Arc<Message>),
     Approval(Arc<Approval>),
-    Rule(Arc<Rule>),
+    Rule(Arc<PolicyRule>),
     Budget(Arc<Budget>),
     Day(DaySpend),
-    Parked(Arc<Parked>),
+    Parked(Arc<ProviderOutage>),
     Runner(Arc<Runner>),
     Hook(Arc<Hook>),
     Firing(Arc<Firing>),
     Team(Arc<Team>),
-    Launch(Arc<Launch>),
+    Launch(Arc<TeamLaunch>),
     Conversation(Arc<Conversation>),
-    Delivery(Delivery),
+    Delivery(DeliveryRecord),
 }
 
 impl Row {
@@ -236,7 +242,7 @@ impl Row {
         match self {
             Row::Mission(_, running) => *running,
             Row::Task(it) => it.status.is_live(),
-            Row::Attempt(it) => it.ended.is_none(),
+            Row::Attempt(it) => it.end.is_none(),
             Row::Landing(it) => it.end.is_none(),
             Row::Message(_) => false,
             Row::Firing(it) => it.ended.is_none(),
@@ -244,7 +250,12 @@ impl Row {
             Row::Conversation(it) => !it.closed,
             // The row is needed as long as its attempt may still have to receive the answer.
             Row::Approval(it) => !it.closed,
-            Row::Rule(_) | Row::Budget(_) | Row::Day(_) | Row::Parked(_) | Row::Runner(_) | Row::Hook(_) => true,
+            Row::Rule(_)
+            | Row::Budget(_)
+            | Row::Day(_)
+            | Row::Parked(_)
+            | Row::Runner(_)
+            | Row::Hook(_) => true,
             Row::Meta(_)
             | Row::Project(_)
             | Row::Agent(_)
@@ -264,74 +275,111 @@ pub type Rows = BTreeMap<RowKey, Option<Row>>;
 impl Board {
     /// Restores a board from its live rows, in any order.
     pub fn from_rows(rows: impl IntoIterator<Item = Row>) -> Board {
-        let mut loading = Loading::default();
+        let mut loading = BoardLoader::default();
         rows.into_iter().for_each(|it| loading.put(it));
-        loading.done()
+        loading.finish()
     }
 
-    /// Returns the final status of a task. `None` for open tasks and for numbers that were never handed out.
-    pub fn settled(&self, id: TaskId) -> Option<Status> {
+    /// Returns the final status of a task. `None` for open tasks and for numbers that were never
+    /// handed out.
+    pub fn ended_status(&self, id: TaskId) -> Option<TaskStatus> {
         if id.0 == 0 || id.0 > self.counters.task || self.tasks.contains_key(&id) {
             None
         } else {
-            Some(self.dead.get(&id).copied().unwrap_or(Status::Completed))
+            Some(
+                self.ended_statuses
+                    .get(&id)
+                    .copied()
+                    .unwrap_or(TaskStatus::Completed),
+            )
         }
     }
 
     /// Returns the claims of an owner, oldest first.
-    pub fn claims_of(&self, owner: &Owner) -> Vec<ClaimId> {
-        self.owned.range((owner.clone(), ClaimId(0))..=(owner.clone(), ClaimId(u64::MAX))).map(|it| it.1).collect()
+    pub fn claims_of(&self, owner: &ClaimOwner) -> Vec<ClaimId> {
+        self.claims_by_owner
+            .range((owner.clone(), ClaimId(0))..=(owner.clone(), ClaimId(u64::MAX)))
+            .map(|it| it.1)
+            .collect()
     }
 
     /// Returns the waits of an owner, oldest first.
-    pub fn waits_of(&self, owner: &Owner) -> Vec<WaitId> {
-        self.lined.range((owner.clone(), WaitId(0))..=(owner.clone(), WaitId(u64::MAX))).map(|it| it.1).collect()
+    pub fn waits_of(&self, owner: &ClaimOwner) -> Vec<WaitId> {
+        self.waits_by_owner
+            .range((owner.clone(), WaitId(0))..=(owner.clone(), WaitId(u64::MAX)))
+            .map(|it| it.1)
+            .collect()
     }
 
     /// Returns the number of ready tasks, over all lists.
     pub fn ready_count(&self) -> usize {
-        self.ready.len()
+        self.ready_tasks.len()
     }
 
     /// Returns the ready tasks of one list, first to last.
     pub fn ready_for(&self, line: &ReadyFor) -> impl Iterator<Item = TaskId> {
-        self.ready.range((line.clone(), 0, TaskId(0))..=(line.clone(), u8::MAX, TaskId(u64::MAX))).map(|it| it.2)
+        self.ready_tasks
+            .range((line.clone(), 0, TaskId(0))..=(line.clone(), u8::MAX, TaskId(u64::MAX)))
+            .map(|it| it.2)
     }
 
     /// Returns the open tasks of a mission with their steps, in the order of the steps.
-    pub fn open_tasks_of(&self, mission: MissionId) -> impl Iterator<Item = (Step, TaskId)> {
-        let (first, last) = (Step::default(), Step { wave: u32::MAX, sub: u32::MAX });
-        self.of_mission.range((mission, first, TaskId(0))..=(mission, last, TaskId(u64::MAX))).map(|it| (it.1, it.2))
+    pub fn open_tasks_of(&self, mission: MissionId) -> impl Iterator<Item = (PlanStep, TaskId)> {
+        let (first, last) = (
+            PlanStep::default(),
+            PlanStep {
+                wave: u32::MAX,
+                sub: u32::MAX,
+            },
+        );
+        self.tasks_by_mission
+            .range((mission, first, TaskId(0))..=(mission, last, TaskId(u64::MAX)))
+            .map(|it| (it.1, it.2))
     }
 
-    /// Returns a project's landings by rank, age and number (Q10). `landing::queue` decides which of them is tried
-    /// when.
+    /// Returns a project's landings by rank, age and number (Q10). `landing::queue` decides which
+    /// of them is tried when.
     pub fn queue_of(&self, project: &ProjectName) -> impl Iterator<Item = &Arc<Landing>> {
-        self.queue
-            .range((project.clone(), 0, LandingId(0))..=(project.clone(), u8::MAX, LandingId(u64::MAX)))
+        self.landing_queue
+            .range(
+                (project.clone(), 0, LandingId(0))
+                    ..=(project.clone(), u8::MAX, LandingId(u64::MAX)),
+            )
             .filter_map(|it| self.landings.get(&it.2))
     }
 
     /// Returns the open tasks that `id` blocks.
     pub fn dependents_of(&self, id: TaskId) -> Vec<TaskId> {
-        self.dependents.range((id, TaskId(0))..=(id, TaskId(u64::MAX))).map(|it| it.1).collect()
+        self.dependents
+            .range((id, TaskId(0))..=(id, TaskId(u64::MAX)))
+            .map(|it| it.1)
+            .collect()
     }
 
-    /// Returns the time of the next deadline after `now`, on the fleet clock. An item that is already due and could
-    /// not be processed waits for a change of the board, not for the clock.
+    /// Returns the time of the next deadline after `now`, on the fleet clock. An item that is
+    /// already due and could not be processed waits for a change of the board, not for the clock.
     pub fn next_deadline(&self, now: Now) -> Option<u64> {
-        let floor = (now.at + 1, Due::Claim(ClaimId(0)));
-        self.due.range(floor..).next().map(|it| it.0)
+        let floor = (now.fleet_ms + 1, Deadline::Claim(ClaimId(0)));
+        self.timers.range(floor..).next().map(|it| it.0)
     }
 
     /// Returns the items whose deadline has passed, oldest first.
-    pub fn due(&self, now: Now) -> Vec<Due> {
-        self.due.iter().take_while(|it| it.0 <= now.at).map(|it| it.1.clone()).collect()
+    pub fn expired_timers(&self, now: Now) -> Vec<Deadline> {
+        self.timers
+            .iter()
+            .take_while(|it| it.0 <= now.fleet_ms)
+            .map(|it| it.1.clone())
+            .collect()
     }
 
     /// Returns the part of the board that the store keeps in its own row.
-    pub fn meta(&self) -> Meta {
-        Meta { revision: self.revision, at: self.at, counters: self.counters, limits: self.limits }
+    pub fn meta(&self) -> BoardMeta {
+        BoardMeta {
+            revision: self.revision,
+            fleet_ms: self.fleet_ms,
+            counters: self.counters,
+            limits: self.limits,
+        }
     }
 
     fn index_task(&mut self, task: &Task) {
@@ -339,22 +387,26 @@ impl Board {
             self.dependents.insert((*blocker, task.id));
         }
         if let Some(mission) = task.mission {
-            self.of_mission.insert((mission, task.step(), task.id));
+            self.tasks_by_mission
+                .insert((mission, task.step(), task.id));
         }
-        if let Some(line) = self.line_of(task) {
-            let shared = manifest::mode(self, task) == Mode::Shared;
-            let uris = manifest::claims(self, task);
-            self.lots.insert(&line, task, &uris, shared);
-            self.ready.insert((line, task.priority, task.id));
+        if let Some(line) = self.ready_list_of(task) {
+            let shared = manifest::claim_mode(self, task) == ClaimMode::Shared;
+            let uris = manifest::claims_of_task(self, task);
+            self.ready_index.insert(&line, task, &uris, shared);
+            self.ready_tasks.insert((line, task.priority, task.id));
         }
-        if let Some(at) = task.offer_until {
-            self.due.insert((at, Due::Offer(task.id)));
+        if let Some(at) = task.offer_until_fleet_ms {
+            self.timers.insert((at, Deadline::Offer(task.id)));
         }
-        if let Some(at) = task.not_before {
-            self.due.insert((at, Due::Task(task.id)));
+        if let Some(at) = task.not_before_fleet_ms {
+            self.timers.insert((at, Deadline::Task(task.id)));
         }
         if let Some(it) = task.snoozed {
-            self.due.insert((it.until_at, Due::Snooze(Item::Task(task.id))));
+            self.timers.insert((
+                it.deadline_fleet_ms,
+                Deadline::Snooze(InboxItem::Task(task.id)),
+            ));
         }
     }
 
@@ -363,47 +415,60 @@ impl Board {
             self.dependents.remove(&(*blocker, task.id));
         }
         if let Some(mission) = task.mission {
-            self.of_mission.remove(&(mission, task.step(), task.id));
+            self.tasks_by_mission
+                .remove(&(mission, task.step(), task.id));
         }
-        let place = (self.line(task), task.priority, task.id);
-        if self.ready.remove(&place).is_some() {
-            let uris = manifest::claims(self, task);
-            self.lots.remove(&place.0, task, &uris);
+        let place = (self.ready_list(task), task.priority, task.id);
+        if self.ready_tasks.remove(&place).is_some() {
+            let uris = manifest::claims_of_task(self, task);
+            self.ready_index.remove(&place.0, task, &uris);
         }
-        if let Some(at) = task.offer_until {
-            self.due.remove(&(at, Due::Offer(task.id)));
+        if let Some(at) = task.offer_until_fleet_ms {
+            self.timers.remove(&(at, Deadline::Offer(task.id)));
         }
-        if let Some(at) = task.not_before {
-            self.due.remove(&(at, Due::Task(task.id)));
+        if let Some(at) = task.not_before_fleet_ms {
+            self.timers.remove(&(at, Deadline::Task(task.id)));
         }
         if let Some(it) = task.snoozed {
-            self.due.remove(&(it.until_at, Due::Snooze(Item::Task(task.id))));
+            self.timers.remove(&(
+                it.deadline_fleet_ms,
+                Deadline::Snooze(InboxItem::Task(task.id)),
+            ));
         }
     }
 
-    /// Returns the list of a task that can start as soon as claims, slots and its mission's pace allow it; `None`
-    /// for other tasks.
-    fn line_of(&self, task: &Task) -> Option<ReadyFor> {
+    /// Returns the list of a task that can start as soon as claims, slots and its mission's pace
+    /// allow it; `None` for other tasks.
+    fn ready_list_of(&self, task: &Task) -> Option<ReadyFor> {
         let ready = task.status.is_waiting()
-            && task.standing.is_none()
+            && task.session_of.is_none()
             && task.paused.is_none()
-            && task.not_before.is_none()
-            && !task.asleep
+            && task.not_before_fleet_ms.is_none()
+            && !task.resting
             && task.attempt.is_none()
-            && task.blocked_by.iter().all(|it| self.settled(*it) == Some(Status::Completed))
-            && schedule::gate(self, task).is_none()
-            && standing::blocks(self, task).is_none();
+            && task
+                .blocked_by
+                .iter()
+                .all(|it| self.ended_status(*it) == Some(TaskStatus::Completed))
+            && schedule::missing_contract_part(self, task).is_none()
+            && project_rules::blocking_rule(self, task).is_none();
         if !ready {
             return None;
         }
-        Some(self.line(task))
+        Some(self.ready_list(task))
     }
 
     /// Returns the list that a task with this assignee and mission belongs to when it is ready.
-    fn line(&self, task: &Task) -> ReadyFor {
-        let in_waves = |it| self.missions.get(&it).is_some_and(|it| it.mode == mission::Mode::Waves);
+    fn ready_list(&self, task: &Task) -> ReadyFor {
+        let in_waves = |it| {
+            self.missions
+                .get(&it)
+                .is_some_and(|it| it.mode == mission::StartMode::Waves)
+        };
         match (&task.assignee, task.mission) {
-            (Some(agent), _) if task.status == Status::Offered => ReadyFor::Offered(agent.clone()),
+            (Some(agent), _) if task.status == TaskStatus::Offered => {
+                ReadyFor::Offered(agent.clone())
+            }
             (Some(agent), _) => ReadyFor::Agent(agent.clone()),
             (None, Some(mission)) if in_waves(mission) => ReadyFor::Step(mission, task.step()),
             (None, Some(mission)) => ReadyFor::Mission(mission),
@@ -417,8 +482,8 @@ impl Board {
         }
         if task.status.is_terminal() {
             self.tasks.remove(&task.id);
-            if task.status != Status::Completed {
-                self.dead.insert(task.id, task.status);
+            if task.status != TaskStatus::Completed {
+                self.ended_statuses.insert(task.id, task.status);
             }
             self.put_failed(&task);
             for dependent in self.dependents_of(task.id) {
@@ -436,42 +501,62 @@ impl Board {
 
     fn put_attempt(&mut self, attempt: Arc<Attempt>, rows: &mut Rows) {
         if let Some(old) = self.attempts.remove(&attempt.id) {
-            if let Some(at) = old.expires_at {
-                self.due.remove(&(at, Due::Attempt(old.id)));
+            if let Some(at) = old.expires_fleet_ms {
+                self.timers.remove(&(at, Deadline::Attempt(old.id)));
             }
-            for at in [old.until_at, old.ready_by, old.wall_at].into_iter().flatten() {
-                self.due.remove(&(at, Due::Time(old.id)));
+            for at in [
+                old.deadline_fleet_ms,
+                old.session_deadline_fleet_ms,
+                old.budget_check_fleet_ms,
+            ]
+            .into_iter()
+            .flatten()
+            {
+                self.timers.remove(&(at, Deadline::AttemptTimer(old.id)));
             }
-            self.unindex_snooze(old.snoozed, || Item::Attempt(old.id));
-            self.light -= usize::from(old.light);
-            if old.standing.is_none() {
-                let left = self.running.get(&old.agent).copied().unwrap_or(1) - 1;
+            self.unindex_snooze(old.snoozed, || InboxItem::Attempt(old.id));
+            self.attempts_without_slot -= usize::from(old.takes_no_slot);
+            if old.session_of.is_none() {
+                let left = self.running_by_agent.get(&old.agent).copied().unwrap_or(1) - 1;
                 if left == 0 {
-                    self.running.remove(&old.agent)
+                    self.running_by_agent.remove(&old.agent)
                 } else {
-                    self.running.insert(old.agent.clone(), left)
+                    self.running_by_agent.insert(old.agent.clone(), left)
                 };
             }
         }
-        if attempt.ended.is_none() {
-            self.light += usize::from(attempt.light);
+        if attempt.end.is_none() {
+            self.attempts_without_slot += usize::from(attempt.takes_no_slot);
             // The session of a team's member takes no slot of a task.
-            if attempt.standing.is_none() {
-                let count = self.running.get(&attempt.agent).copied().unwrap_or(0) + 1;
-                self.running.insert(attempt.agent.clone(), count);
+            if attempt.session_of.is_none() {
+                let count = self
+                    .running_by_agent
+                    .get(&attempt.agent)
+                    .copied()
+                    .unwrap_or(0)
+                    + 1;
+                self.running_by_agent.insert(attempt.agent.clone(), count);
             }
-            // The lease counts only while the attempt works. Afterwards Regatta itself is at work on the attempt.
-            if let (Some(at), Phase::Working) = (attempt.expires_at, attempt.phase) {
-                self.due.insert((at, Due::Attempt(attempt.id)));
+            // The lease counts only while the attempt works. Afterwards Regatta itself is at work
+            // on the attempt.
+            if let (Some(at), AttemptPhase::Working) = (attempt.expires_fleet_ms, attempt.phase) {
+                self.timers.insert((at, Deadline::Attempt(attempt.id)));
             }
-            if attempt.phase == Phase::Working && attempt.stopping.is_none() {
-                let opened = attempt.talk.session.is_some() || attempt.talk.turns > 0;
-                let ready_by = attempt.ready_by.filter(|_| !opened);
-                for at in [attempt.until_at, ready_by, attempt.wall_at].into_iter().flatten() {
-                    self.due.insert((at, Due::Time(attempt.id)));
+            if attempt.phase == AttemptPhase::Working && attempt.stopping.is_none() {
+                let opened = attempt.session.session_id.is_some() || attempt.session.turns > 0;
+                let ready_by = attempt.session_deadline_fleet_ms.filter(|_| !opened);
+                for at in [
+                    attempt.deadline_fleet_ms,
+                    ready_by,
+                    attempt.budget_check_fleet_ms,
+                ]
+                .into_iter()
+                .flatten()
+                {
+                    self.timers.insert((at, Deadline::AttemptTimer(attempt.id)));
                 }
             }
-            self.index_snooze(attempt.snoozed, || Item::Attempt(attempt.id));
+            self.index_snooze(attempt.snoozed, || InboxItem::Attempt(attempt.id));
             self.attempts.insert(attempt.id, attempt.clone());
         }
         rows.insert(RowKey::Attempt(attempt.id), Some(Row::Attempt(attempt)));
@@ -482,23 +567,23 @@ impl Board {
         // A renewal changes only the deadline, so unchanged parts are not indexed again.
         if old.as_ref().is_none_or(|it| it.uris != claim.uris) {
             if let Some(old) = &old {
-                self.held.remove(claim.id.0, &old.uris);
+                self.held_patterns.remove(claim.id.0, &old.uris);
             }
-            self.held.insert(claim.id.0, &claim.uris);
+            self.held_patterns.insert(claim.id.0, &claim.uris);
         }
         if old.as_ref().is_none_or(|it| it.owner != claim.owner) {
             if let Some(old) = &old {
-                self.owned.remove(&(old.owner.clone(), claim.id));
+                self.claims_by_owner.remove(&(old.owner.clone(), claim.id));
             }
-            self.owned.insert((claim.owner.clone(), claim.id));
+            self.claims_by_owner.insert((claim.owner.clone(), claim.id));
         }
-        let before = old.and_then(|it| it.expires_at);
-        if before != claim.expires_at {
+        let before = old.and_then(|it| it.expires_fleet_ms);
+        if before != claim.expires_fleet_ms {
             if let Some(at) = before {
-                self.due.remove(&(at, Due::Claim(claim.id)));
+                self.timers.remove(&(at, Deadline::Claim(claim.id)));
             }
-            if let Some(at) = claim.expires_at {
-                self.due.insert((at, Due::Claim(claim.id)));
+            if let Some(at) = claim.expires_fleet_ms {
+                self.timers.insert((at, Deadline::Claim(claim.id)));
             }
         }
         rows.insert(RowKey::Claim(claim.id), Some(Row::Claim(claim)));
@@ -506,81 +591,113 @@ impl Board {
 
     fn drop_claim(&mut self, id: ClaimId) {
         if let Some(old) = self.claims.remove(&id) {
-            self.held.remove(id.0, &old.uris);
-            self.owned.remove(&(old.owner.clone(), id));
-            if let Some(at) = old.expires_at {
-                self.due.remove(&(at, Due::Claim(id)));
+            self.held_patterns.remove(id.0, &old.uris);
+            self.claims_by_owner.remove(&(old.owner.clone(), id));
+            if let Some(at) = old.expires_fleet_ms {
+                self.timers.remove(&(at, Deadline::Claim(id)));
             }
         }
     }
 
-    fn put_wait(&mut self, wait: Arc<Wait>, rows: &mut Rows) {
-        self.waiting.insert(wait.id.0, &wait.uris);
-        self.lined.insert((wait.owner.clone(), wait.id));
-        self.due.insert((wait.until_at, Due::Wait(wait.id)));
+    fn put_wait(&mut self, wait: Arc<ClaimWait>, rows: &mut Rows) {
+        self.awaited_patterns.insert(wait.id.0, &wait.uris);
+        self.waits_by_owner.insert((wait.owner.clone(), wait.id));
+        self.timers
+            .insert((wait.deadline_fleet_ms, Deadline::Wait(wait.id)));
         self.waits.insert(wait.id, wait.clone());
         rows.insert(RowKey::Wait(wait.id), Some(Row::Wait(wait)));
     }
 
     fn drop_wait(&mut self, id: WaitId, rows: &mut Rows) {
         if let Some(old) = self.waits.remove(&id) {
-            self.waiting.remove(id.0, &old.uris);
-            self.lined.remove(&(old.owner.clone(), id));
-            self.due.remove(&(old.until_at, Due::Wait(id)));
+            self.awaited_patterns.remove(id.0, &old.uris);
+            self.waits_by_owner.remove(&(old.owner.clone(), id));
+            self.timers
+                .remove(&(old.deadline_fleet_ms, Deadline::Wait(id)));
             rows.insert(RowKey::Wait(id), None);
         }
     }
 
     fn put_landing(&mut self, landing: Arc<Landing>, rows: &mut Rows) {
         if let Some(old) = self.landings.remove(&landing.id) {
-            self.queue.remove(&(old.project.clone(), old.rank(), old.id));
-            if let Some(at) = old.retry_at {
-                self.due.remove(&(at, Due::Landing(old.id)));
+            self.landing_queue
+                .remove(&(old.project.clone(), old.rank(), old.id));
+            if let Some(at) = old.retry_fleet_ms {
+                self.timers.remove(&(at, Deadline::Landing(old.id)));
             }
         }
         if landing.end.is_none() {
-            self.queue.insert((landing.project.clone(), landing.rank(), landing.id));
-            if let Some(at) = landing.retry_at {
-                self.due.insert((at, Due::Landing(landing.id)));
+            self.landing_queue
+                .insert((landing.project.clone(), landing.rank(), landing.id));
+            if let Some(at) = landing.retry_fleet_ms {
+                self.timers.insert((at, Deadline::Landing(landing.id)));
             }
             self.landings.insert(landing.id, landing.clone());
         }
         rows.insert(RowKey::Landing(landing.id), Some(Row::Landing(landing)));
     }
 
-    fn put_answer(&mut self, answer: Arc<Answer>, rows: &mut Rows) {
-        self.due.insert((answer.until_at, Due::Answer(answer.key.clone())));
+    fn put_answer(&mut self, answer: Arc<StoredAnswer>, rows: &mut Rows) {
+        self.timers.insert((
+            answer.deadline_fleet_ms,
+            Deadline::Answer(answer.key.clone()),
+        ));
         self.answers.insert(answer.key.clone(), answer.clone());
-        rows.insert(RowKey::Answer(answer.key.clone()), Some(Row::Answer(answer)));
+        rows.insert(
+            RowKey::Answer(answer.key.clone()),
+            Some(Row::Answer(answer)),
+        );
     }
 
     fn put_project(&mut self, project: Arc<Project>, rows: &mut Rows) {
-        // A project's checks decide if the contracts of its tasks are complete, and its settings decide which
-        // claims they need. So its tasks are indexed again.
-        let tasks: Vec<_> = self.tasks.values().filter(|it| it.project == project.name).cloned().collect();
+        // A project's checks decide if the contracts of its tasks are complete, and its settings
+        // decide which claims they need. So its tasks are indexed again.
+        let tasks: Vec<_> = self
+            .tasks
+            .values()
+            .filter(|it| it.project == project.name)
+            .cloned()
+            .collect();
         tasks.iter().for_each(|it| self.unindex_task(it));
         self.projects.insert(project.name.clone(), project.clone());
         tasks.iter().for_each(|it| self.index_task(it));
-        rows.insert(RowKey::Project(project.name.clone()), Some(Row::Project(project)));
+        rows.insert(
+            RowKey::Project(project.name.clone()),
+            Some(Row::Project(project)),
+        );
     }
 
-    fn change_task(&mut self, id: TaskId, now: Now, rows: &mut Rows, change: impl FnOnce(&mut Task)) {
+    fn change_task(
+        &mut self,
+        id: TaskId,
+        now: Now,
+        rows: &mut Rows,
+        change: impl FnOnce(&mut Task),
+    ) {
         if let Some(task) = self.tasks.get(&id) {
             let mut task = Task::clone(task);
             change(&mut task);
-            task.updated_wall = now.wall;
+            task.updated_unix_ms = now.unix_ms;
             // Only an item that needs a person can be snoozed.
-            let can_be = matches!(task.status, Status::NeedsHuman | Status::InReview | Status::Landing);
+            let can_be = matches!(
+                task.status,
+                TaskStatus::NeedsHuman | TaskStatus::InReview | TaskStatus::Landing
+            );
             task.snoozed = task.snoozed.filter(|_| can_be);
             if task.status.is_terminal() {
-                (task.attempt, task.landing, task.offer_until) = (None, None, None);
-                (task.not_before, task.resume) = (None, None);
+                (task.attempt, task.landing, task.offer_until_fleet_ms) = (None, None, None);
+                (task.not_before_fleet_ms, task.resume) = (None, None);
             }
             self.put_task(Arc::new(task), rows);
         }
     }
 
-    fn change_landing(&mut self, id: LandingId, rows: &mut Rows, change: impl FnOnce(&mut Landing)) {
+    fn change_landing(
+        &mut self,
+        id: LandingId,
+        rows: &mut Rows,
+        change: impl FnOnce(&mut Landing),
+    ) {
         if let Some(landing) = self.landings.get(&id) {
             let mut landing = Landing::clone(landing);
             change(&mut landing);
@@ -588,7 +705,12 @@ impl Board {
         }
     }
 
-    fn change_attempt(&mut self, id: AttemptId, rows: &mut Rows, change: impl FnOnce(&mut Attempt)) {
+    fn change_attempt(
+        &mut self,
+        id: AttemptId,
+        rows: &mut Rows,
+        change: impl FnOnce(&mut Attempt),
+    ) {
         if let Some(attempt) = self.attempts.get(&id) {
             let mut attempt = Attempt::clone(attempt);
             change(&mut attempt);
@@ -599,18 +721,19 @@ impl Board {
 
 /// A board that is restored row by row, so that the reader need not hold all rows in memory.
 #[derive(Debug, Default)]
-pub struct Loading {
+pub struct BoardLoader {
     board: Board,
     ignored: Rows,
 }
 
-impl Loading {
+impl BoardLoader {
     /// Adds one row. Rows of ended things are skipped.
     pub fn put(&mut self, row: Row) {
         let (board, ignored) = (&mut self.board, &mut self.ignored);
         match row {
             Row::Meta(it) => {
-                (board.revision, board.at, board.counters, board.limits) = (it.revision, it.at, it.counters, it.limits)
+                (board.revision, board.fleet_ms, board.counters, board.limits) =
+                    (it.revision, it.fleet_ms, it.counters, it.limits)
             }
             Row::Project(it) => _ = board.projects.insert(it.name.clone(), it),
             Row::Agent(it) => _ = board.agents.insert(it.name.clone(), it),
@@ -620,7 +743,7 @@ impl Loading {
                 self.put_ended(it.id, it.status);
             }
             Row::Task(it) => _ = board.tasks.insert(it.id, it),
-            Row::Attempt(it) if it.ended.is_none() => board.put_attempt(it, ignored),
+            Row::Attempt(it) if it.end.is_none() => board.put_attempt(it, ignored),
             Row::Claim(it) => board.put_claim(it, ignored),
             Row::Wait(it) => board.put_wait(it, ignored),
             Row::Landing(it) if it.end.is_none() => board.put_landing(it, ignored),
@@ -650,28 +773,33 @@ impl Loading {
         self.ignored.clear();
     }
 
-    /// Adds an open task that was just read, and frees memory that reading left unused, because there may be a
-    /// hundred thousand tasks.
+    /// Adds an open task that was just read, and frees memory that reading left unused, because
+    /// there may be a hundred thousand tasks.
     pub fn put_task(&mut self, mut task: Task) {
-        task.tighten();
+        task.shrink_to_fit();
         if let Some((name, _)) = self.board.projects.get_key_value(&task.project) {
             task.project = name.clone();
         }
-        if let Some((name, _)) = task.assignee.as_ref().and_then(|it| self.board.agents.get_key_value(it)) {
+        if let Some((name, _)) = task
+            .assignee
+            .as_ref()
+            .and_then(|it| self.board.agents.get_key_value(it))
+        {
             task.assignee = Some(name.clone());
         }
         self.put(Row::Task(Arc::new(task)));
     }
 
     /// Records the final status of an ended task. The board needs nothing else of it.
-    pub fn put_ended(&mut self, id: TaskId, status: Status) {
-        if status != Status::Completed {
-            self.board.dead.insert(id, status);
+    pub fn put_ended(&mut self, id: TaskId, status: TaskStatus) {
+        if status != TaskStatus::Completed {
+            self.board.ended_statuses.insert(id, status);
         }
     }
 
-    /// Returns the board. Tasks are indexed last, because a task's readiness depends on other tasks.
-    pub fn done(self) -> Board {
+    /// Returns the board. Tasks are indexed last, because a task's readiness depends on other
+    /// tasks.
+    pub fn finish(self) -> Board {
         let mut board = self.board;
         for task in board.tasks.clone().values() {
             board.index_task(task);
@@ -680,31 +808,37 @@ impl Loading {
     }
 }
 
-/// A change in progress: a copy of the board plus the events that changed it. A refused command drops its draft, so
-/// it leaves no trace.
+/// A change in progress: a copy of the board plus the events that changed it. A refused command
+/// drops its draft, so it leaves no trace.
 pub struct Draft {
     board: Board,
     now: Now,
-    by: Actor,
+    actor: Actor,
     events: Vec<Event>,
     rows: Rows,
 }
 
 impl Draft {
     /// Begins a change of `board`.
-    pub fn of(board: &Board, now: Now) -> Draft {
-        Draft { board: board.clone(), now, by: Actor::Regatta, events: Vec::new(), rows: Rows::new() }
+    pub fn new(board: &Board, now: Now) -> Draft {
+        Draft {
+            board: board.clone(),
+            now,
+            actor: Actor::Regatta,
+            events: Vec::new(),
+            rows: Rows::new(),
+        }
     }
 
     /// Sets the actor who asks for the change.
-    pub(crate) fn asked_by(mut self, by: Actor) -> Draft {
-        self.by = by;
+    pub(crate) fn with_actor(mut self, by: Actor) -> Draft {
+        self.actor = by;
         self
     }
 
     /// Returns the actor who asks for the change.
-    pub(crate) fn by(&self) -> &Actor {
-        &self.by
+    pub(crate) fn actor(&self) -> &Actor {
+        &self.actor
     }
 
     /// Returns the board with all events so far applied.
@@ -712,14 +846,14 @@ impl Draft {
         &self.board
     }
 
-    /// Takes the index of ready tasks out of the board, so that it can be changed while the board is read.
-    /// [`Draft::put_lots`] puts it back.
-    pub(crate) fn take_lots(&mut self) -> Lots {
-        std::mem::take(&mut self.board.lots)
+    /// Takes the index of ready tasks out of the board, so that it can be changed while the board
+    /// is read. [`Draft::put_ready_index`] puts it back.
+    pub(crate) fn take_ready_index(&mut self) -> ReadyIndex {
+        std::mem::take(&mut self.board.ready_index)
     }
 
-    pub(crate) fn put_lots(&mut self, lots: Lots) {
-        self.board.lots = lots;
+    pub(crate) fn put_ready_index(&mut self, lots: ReadyIndex) {
+        self.board.ready_index = lots;
     }
 
     /// Returns the time at which the change is made.
@@ -727,12 +861,14 @@ impl Draft {
         self.now
     }
 
-    /// Returns the revision of the next event. It is the fencing token of whatever that event grants.
+    /// Returns the revision of the next event. It is the fencing token of whatever that event
+    /// grants.
     pub fn next_revision(&self) -> u64 {
         self.board.revision + 1
     }
 
-    /// Records an event and applies it to the draft's board, so that later checks of the same command see it.
+    /// Records an event and applies it to the draft's board, so that later checks of the same
+    /// command see it.
     pub(crate) fn record(&mut self, event: Event) {
         self.board.apply(&event, self.now, &mut self.rows);
         self.events.push(event);

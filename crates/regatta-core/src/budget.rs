@@ -9,20 +9,20 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::attempt::{self, Attempt, Cause};
+use crate::agent_protocol::Usage;
+use crate::attempt::{self, Attempt, AttemptCause};
 use crate::board::{Board, Draft};
 use crate::event::{Event, facts};
 use crate::ids::{AgentName, AttemptId, MissionId, Now, TaskId};
 use crate::inbox::Snooze;
 use crate::refusal::{Refusal, seconds};
 use crate::schedule::WaitKind;
-use crate::session::Usage;
 use crate::task::{self, Task};
 
 /// The scope of a budget. Written as `attempt`, `task`, `T7`, `agent:NAME`, `M3`, `day`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
-pub enum Scope {
+pub enum BudgetScope {
     /// Each attempt separately.
     Attempt,
     /// Each task separately.
@@ -35,38 +35,38 @@ pub enum Scope {
     Day,
 }
 
-crate::ids::described!(Scope, "attempt, task, T7, agent:NAME, M3 or day");
+crate::ids::described!(BudgetScope, "attempt, task, T7, agent:NAME, M3 or day");
 
-impl fmt::Display for Scope {
+impl fmt::Display for BudgetScope {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Scope::Attempt => f.write_str("attempt"),
-            Scope::EachTask => f.write_str("task"),
-            Scope::Task(it) => write!(f, "{it}"),
-            Scope::Agent(it) => write!(f, "agent:{it}"),
-            Scope::Mission(it) => write!(f, "{it}"),
-            Scope::Day => f.write_str("day"),
+            BudgetScope::Attempt => f.write_str("attempt"),
+            BudgetScope::EachTask => f.write_str("task"),
+            BudgetScope::Task(it) => write!(f, "{it}"),
+            BudgetScope::Agent(it) => write!(f, "agent:{it}"),
+            BudgetScope::Mission(it) => write!(f, "{it}"),
+            BudgetScope::Day => f.write_str("day"),
         }
     }
 }
 
-impl From<Scope> for String {
-    fn from(it: Scope) -> String {
+impl From<BudgetScope> for String {
+    fn from(it: BudgetScope) -> String {
         it.to_string()
     }
 }
 
-impl TryFrom<String> for Scope {
+impl TryFrom<String> for BudgetScope {
     type Error = crate::ids::BadName;
-    fn try_from(text: String) -> Result<Scope, crate::ids::BadName> {
+    fn try_from(text: String) -> Result<BudgetScope, crate::ids::BadName> {
         Ok(match text.as_str() {
-            "attempt" => Scope::Attempt,
-            "task" => Scope::EachTask,
-            "day" => Scope::Day,
+            "attempt" => BudgetScope::Attempt,
+            "task" => BudgetScope::EachTask,
+            "day" => BudgetScope::Day,
             other => match (other.strip_prefix("agent:"), other.chars().next()) {
-                (Some(name), _) => Scope::Agent(AgentName::new(name)?),
-                (None, Some('M' | 'm')) => Scope::Mission(other.parse()?),
-                _ => Scope::Task(other.parse()?),
+                (Some(name), _) => BudgetScope::Agent(AgentName::new(name)?),
+                (None, Some('M' | 'm')) => BudgetScope::Mission(other.parse()?),
+                _ => BudgetScope::Task(other.parse()?),
             },
         })
     }
@@ -94,14 +94,15 @@ pub struct Ceiling {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Budget {
-    pub scope: Scope,
+    pub scope: BudgetScope,
     pub ceiling: Ceiling,
     /// The subject and the day of the last warning at 80 %. The subject is `A5` or `T7`, or empty
     /// for the scope itself.
     pub warned: Option<(String, u64)>,
     /// The date of that warning.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub warned_wall: Option<u64>,
+    #[serde(rename = "warned_wall")]
+    pub warned_unix_ms: Option<u64>,
     /// A person's snooze of the warning.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub snoozed: Option<Snooze>,
@@ -146,26 +147,26 @@ pub struct DaySpend {
 }
 
 facts! {
-    Set { budget: Budget }
-    Removed { scope: Scope }
-    Spent { attempt: AttemptId, day: u64, spend: Spend }
+    BudgetSet { budget: Budget }
+    BudgetRemoved { scope: BudgetScope }
+    BudgetSpent { attempt: AttemptId, day: u64, spend: Spend }
     /// The next check of a running attempt's remaining time in wider budgets, on the fleet clock.
-    Clocked { attempt: AttemptId, wall_at: Option<u64> }
+    AttemptClocked { attempt: AttemptId, wall_at: Option<u64> }
     /// 80 % of a budget are spent.
-    Warned { scope: Scope, whose: String, day: u64, text: String }
+    BudgetWarned { scope: BudgetScope, whose: String, day: u64, text: String }
 }
 
 /// Returns the day of a moment.
 pub fn day_of(now: Now) -> u64 {
-    now.wall / 86_400_000
+    now.unix_ms / 86_400_000
 }
 
 /// Sets a budget. An empty ceiling removes it.
-pub fn set(draft: &mut Draft, scope: Scope, ceiling: Ceiling) -> Result<(), Refusal> {
+pub fn set(draft: &mut Draft, scope: BudgetScope, ceiling: Ceiling) -> Result<(), Refusal> {
     match &scope {
-        Scope::Task(id) => _ = task::find(draft.board(), *id)?,
-        Scope::Agent(name) => _ = crate::agent::find(draft.board(), name)?,
-        Scope::Mission(id) if !draft.board().missions.contains_key(id) => {
+        BudgetScope::Task(id) => _ = task::find(draft.board(), *id)?,
+        BudgetScope::Agent(name) => _ = crate::agent::find(draft.board(), name)?,
+        BudgetScope::Mission(id) if !draft.board().missions.contains_key(id) => {
             return Err(Refusal::NoSuchMission { mission: *id });
         }
         _ => {}
@@ -173,28 +174,34 @@ pub fn set(draft: &mut Draft, scope: Scope, ceiling: Ceiling) -> Result<(), Refu
     let known = draft.board().budgets.get(&scope);
     if ceiling == Ceiling::default() {
         if known.is_some() {
-            draft.record(Event::BudgetRemoved(Removed { scope }));
+            draft.record(Event::BudgetRemoved(BudgetRemoved { scope }));
         }
     } else if known.is_none_or(|it| it.ceiling != ceiling) {
-        draft.record(Event::BudgetSet(Set {
-            budget: Budget { scope, ceiling, warned: None, warned_wall: None, snoozed: None },
+        draft.record(Event::BudgetSet(BudgetSet {
+            budget: Budget {
+                scope,
+                ceiling,
+                warned: None,
+                warned_unix_ms: None,
+                snoozed: None,
+            },
         }));
     } else {
         return Ok(());
     }
-    clock_all(draft, draft.now());
+    schedule_all_checks(draft, draft.now());
     Ok(())
 }
 
 /// Removes the budget of a task or mission that has ended.
-pub(crate) fn end_scope(draft: &mut Draft, scope: Scope) {
+pub(crate) fn end_scope(draft: &mut Draft, scope: BudgetScope) {
     if draft.board().budgets.contains_key(&scope) {
-        draft.record(Event::BudgetRemoved(Removed { scope }));
+        draft.record(Event::BudgetRemoved(BudgetRemoved { scope }));
     }
 }
 
 /// Returns the first limit of a ceiling of which at least `part` percent are spent, as text.
-fn reached(ceiling: &Ceiling, spend: &Spend, part: u64) -> Option<String> {
+fn reached_limit(ceiling: &Ceiling, spend: &Spend, part: u64) -> Option<String> {
     let over = |spent: u64, most: Option<u64>| {
         most.filter(|most| u128::from(spent) * 100 >= u128::from(*most) * u128::from(part))
     };
@@ -202,7 +209,11 @@ fn reached(ceiling: &Ceiling, spend: &Spend, part: u64) -> Option<String> {
         return Some(format!("{} of {most} tokens", spend.usage.tokens()));
     }
     if let Some(most) = over(spend.usage.micro_usd.unwrap_or(0), ceiling.micro_usd) {
-        return Some(format!("{} of {}", dollars(spend.usage.micro_usd.unwrap_or(0)), dollars(most)));
+        return Some(format!(
+            "{} of {}",
+            format_dollars(spend.usage.micro_usd.unwrap_or(0)),
+            format_dollars(most)
+        ));
     }
     if let Some(most) = over(spend.turns, ceiling.turns) {
         return Some(format!("{} of {most} turns", spend.turns));
@@ -215,191 +226,312 @@ fn reached(ceiling: &Ceiling, spend: &Spend, part: u64) -> Option<String> {
 }
 
 /// Formats an amount of money for people.
-pub fn dollars(micro_usd: u64) -> String {
-    format!("${}.{:02}", micro_usd / 1_000_000, micro_usd % 1_000_000 / 10_000)
+pub fn format_dollars(micro_usd: u64) -> String {
+    format!(
+        "${}.{:02}",
+        micro_usd / 1_000_000,
+        micro_usd % 1_000_000 / 10_000
+    )
 }
 
 /// Returns the spending of a day so far.
 pub fn spent_on(board: &Board, day: u64, agent: Option<&AgentName>) -> Spend {
-    board.ledger.get(&(day, agent.cloned())).copied().unwrap_or_default()
+    board
+        .ledger
+        .get(&(day, agent.cloned()))
+        .copied()
+        .unwrap_or_default()
 }
 
 /// Returns the budgets that cover a piece of work, the narrowest first, with the spending of each.
 /// The running time of live attempts is included here; it is recorded when they end.
-fn over_work(board: &Board, task: &Task, agent: &AgentName, now: Now) -> Vec<(Scope, Spend)> {
+fn budgets_of_work(
+    board: &Board,
+    task: &Task,
+    agent: &AgentName,
+    now: Now,
+) -> Vec<(BudgetScope, Spend)> {
     let day = day_of(now);
-    let mut found = vec![(Scope::EachTask, task.spent), (Scope::Task(task.id), task.spent)];
-    found.push((Scope::Agent(agent.clone()), spent_on(board, day, Some(agent))));
+    let mut found = vec![
+        (BudgetScope::EachTask, task.spent),
+        (BudgetScope::Task(task.id), task.spent),
+    ];
+    found.push((
+        BudgetScope::Agent(agent.clone()),
+        spent_on(board, day, Some(agent)),
+    ));
     if let Some(mission) = task.mission.and_then(|it| board.missions.get(&it)) {
-        found.push((Scope::Mission(mission.id), mission.spent));
+        found.push((BudgetScope::Mission(mission.id), mission.spent));
     }
-    found.push((Scope::Day, spent_on(board, day, None)));
+    found.push((BudgetScope::Day, spent_on(board, day, None)));
     for (scope, spend) in &mut found {
-        if board.budgets.get(scope).is_some_and(|it| it.ceiling.wall_ms.is_some()) {
-            spend.wall_ms += running(board, scope, task).map(|it| now.at.saturating_sub(it.started_at)).sum::<u64>();
+        if board
+            .budgets
+            .get(scope)
+            .is_some_and(|it| it.ceiling.wall_ms.is_some())
+        {
+            spend.wall_ms += running_attempts(board, scope, task)
+                .map(|it| now.fleet_ms.saturating_sub(it.started_fleet_ms))
+                .sum::<u64>();
         }
     }
     found
 }
 
 /// Returns the live attempts that spend from this budget of `task`.
-fn running<'a>(board: &'a Board, scope: &'a Scope, task: &'a Task) -> impl Iterator<Item = &'a Attempt> {
-    board.attempts.values().map(|it| &**it).filter(|it| it.supervised).filter(move |it| match scope {
-        Scope::Attempt => false,
-        Scope::EachTask | Scope::Task(_) => it.task == task.id,
-        Scope::Agent(name) => it.agent == *name,
-        Scope::Mission(id) => it.mission == Some(*id),
-        Scope::Day => true,
-    })
+fn running_attempts<'a>(
+    board: &'a Board,
+    scope: &'a BudgetScope,
+    task: &'a Task,
+) -> impl Iterator<Item = &'a Attempt> {
+    board
+        .attempts
+        .values()
+        .map(|it| &**it)
+        .filter(|it| it.supervised)
+        .filter(move |it| match scope {
+            BudgetScope::Attempt => false,
+            BudgetScope::EachTask | BudgetScope::Task(_) => it.task == task.id,
+            BudgetScope::Agent(name) => it.agent == *name,
+            BudgetScope::Mission(id) => it.mission == Some(*id),
+            BudgetScope::Day => true,
+        })
 }
 
 /// Returns the time that the wider budgets leave for an attempt of this task, if one of them limits
 /// time.
-pub(crate) fn wall_left(board: &Board, task: &Task, agent: &AgentName, now: Now) -> Option<u64> {
-    let left = |(scope, spend): (Scope, Spend)| {
+pub(crate) fn time_left_ms(board: &Board, task: &Task, agent: &AgentName, now: Now) -> Option<u64> {
+    let left = |(scope, spend): (BudgetScope, Spend)| {
         let most = board.budgets.get(&scope)?.ceiling.wall_ms?;
         // Several attempts spend the time together.
-        let together = running(board, &scope, task).count().max(1) as u64;
+        let together = running_attempts(board, &scope, task).count().max(1) as u64;
         Some(most.saturating_sub(spend.wall_ms) / together)
     };
-    over_work(board, task, agent, now).into_iter().filter_map(left).min()
+    budgets_of_work(board, task, agent, now)
+        .into_iter()
+        .filter_map(left)
+        .min()
 }
 
 /// Sets the time of the next check anew for all running attempts. A new attempt or a changed
 /// ceiling changes the time that is left.
-pub(crate) fn clock_all(draft: &mut Draft, now: Now) {
-    let counted = draft.board().budgets.values().any(|it| it.scope != Scope::Attempt && it.ceiling.wall_ms.is_some());
-    let running: Vec<AttemptId> =
-        draft.board().attempts.values().filter(|it| counted || it.wall_at.is_some()).map(|it| it.id).collect();
-    running.into_iter().for_each(|it| clock(draft, it, now));
+pub(crate) fn schedule_all_checks(draft: &mut Draft, now: Now) {
+    let counted = draft
+        .board()
+        .budgets
+        .values()
+        .any(|it| it.scope != BudgetScope::Attempt && it.ceiling.wall_ms.is_some());
+    let running: Vec<AttemptId> = draft
+        .board()
+        .attempts
+        .values()
+        .filter(|it| counted || it.budget_check_fleet_ms.is_some())
+        .map(|it| it.id)
+        .collect();
+    running
+        .into_iter()
+        .for_each(|it| schedule_check(draft, it, now));
 }
 
 /// Sets the time of the next check of a running attempt's remaining time.
-fn clock(draft: &mut Draft, id: AttemptId, now: Now) {
-    let Some(attempt) = draft.board().attempts.get(&id).filter(|it| it.supervised).cloned() else { return };
-    let Some(task) = draft.board().tasks.get(&attempt.task).cloned() else { return };
-    let left = wall_left(draft.board(), &task, &attempt.agent, now);
+fn schedule_check(draft: &mut Draft, id: AttemptId, now: Now) {
+    let Some(attempt) = draft
+        .board()
+        .attempts
+        .get(&id)
+        .filter(|it| it.supervised)
+        .cloned()
+    else {
+        return;
+    };
+    let Some(task) = draft.board().tasks.get(&attempt.task).cloned() else {
+        return;
+    };
+    let left = time_left_ms(draft.board(), &task, &attempt.agent, now);
     // The minimum interval avoids a check every millisecond when several attempts near the end
     // together.
-    let wall_at = left.map(|it| now.at + it.max(100));
-    if attempt.wall_at != wall_at {
-        draft.record(Event::AttemptClocked(Clocked { attempt: id, wall_at }));
+    let wall_at = left.map(|it| now.fleet_ms + it.max(100));
+    if attempt.budget_check_fleet_ms != wall_at {
+        draft.record(Event::AttemptClocked(AttemptClocked {
+            attempt: id,
+            wall_at,
+        }));
     }
 }
 
 /// Checks the remaining time of a running attempt, and sets the time of the next check.
-pub(crate) fn tick(draft: &mut Draft, id: AttemptId, now: Now) -> Result<(), Refusal> {
-    let Some(attempt) = draft.board().attempts.get(&id).cloned() else { return Ok(()) };
+pub(crate) fn check_time_left(draft: &mut Draft, id: AttemptId, now: Now) -> Result<(), Refusal> {
+    let Some(attempt) = draft.board().attempts.get(&id).cloned() else {
+        return Ok(());
+    };
     enforce(draft, &attempt, now)?;
-    clock(draft, id, now);
+    schedule_check(draft, id, now);
     Ok(())
 }
 
 /// A budget of which at least 80 % are spent.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Short {
-    pub scope: Scope,
+pub struct NearLimit {
+    pub scope: BudgetScope,
     /// The attempt or task whose share this is, for scopes in which each has its own: `A5`, `T7`.
-    pub whose: Option<String>,
+    pub share_of: Option<String>,
     /// The amount spent, and the limit.
     pub text: String,
     /// Nothing is left, so nothing that the budget covers starts.
-    pub empty: bool,
+    pub is_exhausted: bool,
 }
 
 /// Returns the budgets of which at least 80 % are spent, each once. For scopes in which each
 /// attempt or task has its own share, the first share found at that level counts.
-pub fn short(board: &Board, now: Now) -> Vec<Short> {
+pub fn near_limits(board: &Board, now: Now) -> Vec<NearLimit> {
     let day = day_of(now);
-    let ran = |it: &Attempt| now.at.saturating_sub(it.started_at);
-    let shares = |scope: &Scope| -> Vec<(Option<String>, Spend)> {
+    let ran = |it: &Attempt| now.fleet_ms.saturating_sub(it.started_fleet_ms);
+    let shares = |scope: &BudgetScope| -> Vec<(Option<String>, Spend)> {
         match scope {
-            Scope::Attempt => {
-                let spend = |it: &Attempt| Spend { wall_ms: ran(it), ..it.spend() };
-                let live = board.attempts.values().filter(|it| it.supervised && it.standing.is_none());
-                live.map(|it| (Some(it.id.to_string()), spend(it))).collect()
+            BudgetScope::Attempt => {
+                let spend = |it: &Attempt| Spend {
+                    wall_ms: ran(it),
+                    ..it.spent()
+                };
+                let live = board
+                    .attempts
+                    .values()
+                    .filter(|it| it.supervised && it.session_of.is_none());
+                live.map(|it| (Some(it.id.to_string()), spend(it)))
+                    .collect()
             }
-            Scope::EachTask => board.tasks.values().map(|it| (Some(it.id.to_string()), it.spent)).collect(),
-            Scope::Task(id) => board.tasks.get(id).map(|it| (None, it.spent)).into_iter().collect(),
-            Scope::Agent(name) => vec![(None, spent_on(board, day, Some(name)))],
-            Scope::Mission(id) => board.missions.get(id).map(|it| (None, it.spent)).into_iter().collect(),
-            Scope::Day => vec![(None, spent_on(board, day, None))],
+            BudgetScope::EachTask => board
+                .tasks
+                .values()
+                .map(|it| (Some(it.id.to_string()), it.spent))
+                .collect(),
+            BudgetScope::Task(id) => board
+                .tasks
+                .get(id)
+                .map(|it| (None, it.spent))
+                .into_iter()
+                .collect(),
+            BudgetScope::Agent(name) => vec![(None, spent_on(board, day, Some(name)))],
+            BudgetScope::Mission(id) => board
+                .missions
+                .get(id)
+                .map(|it| (None, it.spent))
+                .into_iter()
+                .collect(),
+            BudgetScope::Day => vec![(None, spent_on(board, day, None))],
         }
     };
     let look = |budget: &Budget| {
         let all = shares(&budget.scope);
-        let at = |part| all.iter().find_map(|(whose, spend)| Some((whose, reached(&budget.ceiling, spend, part)?)));
+        let at = |part| {
+            all.iter().find_map(|(whose, spend)| {
+                Some((whose, reached_limit(&budget.ceiling, spend, part)?))
+            })
+        };
         let (empty, (whose, text)) = match at(100) {
             Some(it) => (true, it),
             None => (false, at(80)?),
         };
-        Some(Short { scope: budget.scope.clone(), whose: whose.clone(), text, empty })
+        Some(NearLimit {
+            scope: budget.scope.clone(),
+            share_of: whose.clone(),
+            text,
+            is_exhausted: empty,
+        })
     };
     board.budgets.values().filter_map(|it| look(it)).collect()
 }
 
 /// Returns the budget that keeps this agent from starting a task, as a sentence.
-pub fn blocks(board: &Board, task: &Task, agent: &AgentName, now: Now) -> Option<String> {
+pub fn blocking_budget(board: &Board, task: &Task, agent: &AgentName, now: Now) -> Option<String> {
     if board.budgets.is_empty() {
         return None;
     }
-    over_work(board, task, agent, now).into_iter().find_map(|(scope, spend)| {
-        let budget = board.budgets.get(&scope)?;
-        let text = reached(&budget.ceiling, &spend, 100)?;
-        Some(format!("the budget of {} is used up: {text}; raise it with regatta budget set {scope} …", name(&scope)))
-    })
+    budgets_of_work(board, task, agent, now)
+        .into_iter()
+        .find_map(|(scope, spend)| {
+            let budget = board.budgets.get(&scope)?;
+            let text = reached_limit(&budget.ceiling, &spend, 100)?;
+            Some(format!(
+                "the budget of {} is used up: {text}; raise it with regatta budget set {scope} …",
+                scope_name(&scope)
+            ))
+        })
 }
 
 /// Returns the name of a budget in a sentence.
-pub fn name(scope: &Scope) -> String {
+pub fn scope_name(scope: &BudgetScope) -> String {
     match scope {
-        Scope::Attempt => "an attempt".into(),
-        Scope::EachTask => "a task".into(),
-        Scope::Day => "the day".into(),
-        Scope::Agent(name) => format!("{name} for the day"),
-        Scope::Task(_) | Scope::Mission(_) => scope.to_string(),
+        BudgetScope::Attempt => "an attempt".into(),
+        BudgetScope::EachTask => "a task".into(),
+        BudgetScope::Day => "the day".into(),
+        BudgetScope::Agent(name) => format!("{name} for the day"),
+        BudgetScope::Task(_) | BudgetScope::Mission(_) => scope.to_string(),
     }
 }
 
 /// Records an attempt's spending, warns, and stops the attempt when a budget is used up.
-pub(crate) fn spend(draft: &mut Draft, id: AttemptId, spend: Spend, now: Now) -> Result<(), Refusal> {
+pub(crate) fn charge(
+    draft: &mut Draft,
+    id: AttemptId,
+    spend: Spend,
+    now: Now,
+) -> Result<(), Refusal> {
     if spend.is_nothing() {
         return Ok(());
     }
-    note(draft, id, spend);
-    let Some(attempt) = draft.board().attempts.get(&id).cloned() else { return Ok(()) };
+    record_spend(draft, id, spend);
+    let Some(attempt) = draft.board().attempts.get(&id).cloned() else {
+        return Ok(());
+    };
     warn(draft, &attempt, now);
     enforce(draft, &attempt, now)
 }
 
 /// Records an attempt's spending without any check.
-pub(crate) fn note(draft: &mut Draft, id: AttemptId, spend: Spend) {
+pub(crate) fn record_spend(draft: &mut Draft, id: AttemptId, spend: Spend) {
     let day = day_of(draft.now());
-    draft.record(Event::BudgetSpent(Spent { attempt: id, day, spend }));
+    draft.record(Event::BudgetSpent(BudgetSpent {
+        attempt: id,
+        day,
+        spend,
+    }));
 }
 
 /// Stops or parks an attempt whose budget is used up.
 fn enforce(draft: &mut Draft, attempt: &Attempt, now: Now) -> Result<(), Refusal> {
-    if attempt.stopping.is_some() || attempt.ended.is_some() || attempt.phase != attempt::Phase::Working {
+    if attempt.stopping.is_some()
+        || attempt.end.is_some()
+        || attempt.phase != attempt::AttemptPhase::Working
+    {
         return Ok(()); // finished work is judged and landed, whatever it cost
     }
     // The turn that is running was still allowed.
-    let running = u64::from(attempt.talk.in_turn);
-    let begun = |spend: Spend| Spend { turns: spend.turns.saturating_sub(running), ..spend };
-    let own = draft.board().budgets.get(&Scope::Attempt);
-    let own = own.and_then(|it| reached(&it.ceiling, &begun(attempt.spend()), 100));
+    let running = u64::from(attempt.session.in_turn);
+    let begun = |spend: Spend| Spend {
+        turns: spend.turns.saturating_sub(running),
+        ..spend
+    };
+    let own = draft.board().budgets.get(&BudgetScope::Attempt);
+    let own = own.and_then(|it| reached_limit(&it.ceiling, &begun(attempt.spent()), 100));
     if let Some(text) = own {
         let reason = format!("the attempt's budget is used up: {text}");
-        attempt::stop(draft, attempt.id, Cause::OverBudget, reason.clone());
+        attempt::stop(draft, attempt.id, AttemptCause::OverBudget, reason.clone());
         return task::needs_human(draft, attempt.task, WaitKind::Budget, &reason);
     }
     let task = task::find(draft.board(), attempt.task)?;
-    let wider = over_work(draft.board(), &task, &attempt.agent, now).into_iter().find_map(|(scope, spend)| {
-        let budget = draft.board().budgets.get(&scope)?;
-        // The last attempt that a budget of attempts allows may go on.
-        let ceiling = Ceiling { attempts: None, ..budget.ceiling };
-        reached(&ceiling, &begun(spend), 100).map(|text| format!("the budget of {} is used up: {text}", name(&scope)))
-    });
+    let wider = budgets_of_work(draft.board(), &task, &attempt.agent, now)
+        .into_iter()
+        .find_map(|(scope, spend)| {
+            let budget = draft.board().budgets.get(&scope)?;
+            // The last attempt that a budget of attempts allows may go on.
+            let ceiling = Ceiling {
+                attempts: None,
+                ..budget.ceiling
+            };
+            reached_limit(&ceiling, &begun(spend), 100)
+                .map(|text| format!("the budget of {} is used up: {text}", scope_name(&scope)))
+        });
     match wider {
         Some(reason) => attempt::park(draft, attempt.id, &reason),
         None => Ok(()),
@@ -411,21 +543,35 @@ fn warn(draft: &mut Draft, attempt: &Attempt, now: Now) {
     if draft.board().budgets.is_empty() {
         return;
     }
-    let Some(task) = draft.board().tasks.get(&attempt.task).cloned() else { return };
+    let Some(task) = draft.board().tasks.get(&attempt.task).cloned() else {
+        return;
+    };
     let day = day_of(now);
-    let mut spends = over_work(draft.board(), &task, &attempt.agent, now);
-    spends.push((Scope::Attempt, attempt.spend()));
+    let mut spends = budgets_of_work(draft.board(), &task, &attempt.agent, now);
+    spends.push((BudgetScope::Attempt, attempt.spent()));
     for (scope, spend) in spends {
-        let Some(budget) = draft.board().budgets.get(&scope) else { continue };
+        let Some(budget) = draft.board().budgets.get(&scope) else {
+            continue;
+        };
         let whose = match scope {
-            Scope::Attempt => attempt.id.to_string(),
-            Scope::EachTask => task.id.to_string(),
+            BudgetScope::Attempt => attempt.id.to_string(),
+            BudgetScope::EachTask => task.id.to_string(),
             _ => String::new(),
         };
-        let Some(text) = reached(&budget.ceiling, &spend, 80) else { continue };
+        let Some(text) = reached_limit(&budget.ceiling, &spend, 80) else {
+            continue;
+        };
         if budget.warned.as_ref() != Some(&(whose.clone(), day)) {
-            let text = format!("80 % of the budget of {} are gone: {text}", name(&scope));
-            draft.record(Event::BudgetWarned(Warned { scope, whose, day, text }));
+            let text = format!(
+                "80 % of the budget of {} are gone: {text}",
+                scope_name(&scope)
+            );
+            draft.record(Event::BudgetWarned(BudgetWarned {
+                scope,
+                whose,
+                day,
+                text,
+            }));
         }
     }
 }

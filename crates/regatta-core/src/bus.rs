@@ -11,8 +11,8 @@ use crate::command::Actor;
 use crate::event::{Event, facts};
 use crate::hook;
 use crate::ids::{AgentName, ChannelName, FiringId, Label, MessageId, Now, ProjectName};
+use crate::intervention;
 use crate::refusal::Refusal;
-use crate::steer;
 
 /// A message in a channel.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -36,7 +36,8 @@ pub struct Message {
     /// caused.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub depth: u32,
-    pub wall: u64,
+    #[serde(rename = "wall")]
+    pub unix_ms: u64,
 }
 
 fn is_zero(it: &u32) -> bool {
@@ -74,28 +75,28 @@ pub struct Attachment {
 }
 
 /// The largest number of attachments of one message.
-pub const MOST_ATTACHMENTS: usize = 10;
+pub const MAX_ATTACHMENTS: usize = 10;
 /// The largest size of an attachment.
-pub const LARGEST_ATTACHMENT: u64 = 4 * 1024 * 1024;
+pub const MAX_ATTACHMENT_BYTES: u64 = 4 * 1024 * 1024;
 
 /// The position up to which an agent has read a channel.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct Cursor {
+pub struct ReadCursor {
     pub agent: AgentName,
     pub channel: ChannelName,
     pub read: MessageId,
 }
 
 facts! {
-    Posted { message: Message }
-    CursorMoved { agent: AgentName, channel: ChannelName, read: MessageId }
+    MessagePosted { message: Message }
+    MessageRead { agent: AgentName, channel: ChannelName, read: MessageId }
 }
 
 /// The arguments of [`post`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct Post {
+pub struct PostMessage {
     pub channel: ChannelName,
     pub text: String,
     #[serde(default)]
@@ -107,7 +108,7 @@ pub struct Post {
 /// Properties of a message that the server determines and that the sender does not choose.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Extra {
+pub struct PostContext {
     /// The first message of the thread of `reply_to`. If absent, `reply_to` itself is that message.
     pub thread: Option<MessageId>,
     pub attachments: Vec<Attachment>,
@@ -116,17 +117,29 @@ pub struct Extra {
 }
 
 /// The largest text of a message, in bytes.
-pub const LONGEST_TEXT: usize = 64 * 1024;
+pub const MAX_TEXT_BYTES: usize = 64 * 1024;
 
 /// Posts a message as `sender`.
-pub fn post(draft: &mut Draft, ask: Post, sender: Actor, now: Now) -> Result<MessageId, Refusal> {
-    post_with(draft, ask, Extra::default(), sender, now)
+pub fn post(
+    draft: &mut Draft,
+    ask: PostMessage,
+    sender: Actor,
+    now: Now,
+) -> Result<MessageId, Refusal> {
+    post_with(draft, ask, PostContext::default(), sender, now)
 }
 
 /// Like [`post`], but returns the message.
-pub(crate) fn post_made(draft: &mut Draft, ask: Post, sender: Actor, now: Now) -> Result<Message, Refusal> {
-    let message = made(draft, ask, Extra::default(), sender, now)?;
-    draft.record(Event::MessagePosted(Posted { message: message.clone() }));
+pub(crate) fn post_and_return(
+    draft: &mut Draft,
+    ask: PostMessage,
+    sender: Actor,
+    now: Now,
+) -> Result<Message, Refusal> {
+    let message = new_message(draft, ask, PostContext::default(), sender, now)?;
+    draft.record(Event::MessagePosted(MessagePosted {
+        message: message.clone(),
+    }));
     Ok(message)
 }
 
@@ -144,27 +157,56 @@ pub fn reply(
         _ => None,
     };
     let channel = back.unwrap_or_else(|| to.channel.clone());
-    let ask = Post { channel, text, labels, reply_to: Some(to.id) };
-    post_with(draft, ask, Extra { thread: Some(to.root()), ..Extra::default() }, sender, now)
+    let ask = PostMessage {
+        channel,
+        text,
+        labels,
+        reply_to: Some(to.id),
+    };
+    post_with(
+        draft,
+        ask,
+        PostContext {
+            thread: Some(to.root()),
+            ..PostContext::default()
+        },
+        sender,
+        now,
+    )
 }
 
 /// Like [`post`], with further properties.
-pub fn post_with(draft: &mut Draft, ask: Post, extra: Extra, sender: Actor, now: Now) -> Result<MessageId, Refusal> {
-    let message = made(draft, ask, extra, sender, now)?;
+pub fn post_with(
+    draft: &mut Draft,
+    ask: PostMessage,
+    extra: PostContext,
+    sender: Actor,
+    now: Now,
+) -> Result<MessageId, Refusal> {
+    let message = new_message(draft, ask, extra, sender, now)?;
     let id = message.id;
-    draft.record(Event::MessagePosted(Posted { message }));
+    draft.record(Event::MessagePosted(MessagePosted { message }));
     Ok(id)
 }
 
-fn made(draft: &Draft, ask: Post, extra: Extra, sender: Actor, now: Now) -> Result<Message, Refusal> {
-    if ask.text.trim().is_empty() || ask.text.len() > LONGEST_TEXT {
+fn new_message(
+    draft: &Draft,
+    ask: PostMessage,
+    extra: PostContext,
+    sender: Actor,
+    now: Now,
+) -> Result<Message, Refusal> {
+    if ask.text.trim().is_empty() || ask.text.len() > MAX_TEXT_BYTES {
         return Err(Refusal::invalid(
             "a message must have 1 to 65536 bytes of text",
             "put the text into a file and name its path in the message",
         ));
     }
     if ask.labels.len() > 20 {
-        return Err(Refusal::invalid("a message is limited to 20 labels", "remove some labels"));
+        return Err(Refusal::invalid(
+            "a message is limited to 20 labels",
+            "remove some labels",
+        ));
     }
     if let Some(to) = ask.reply_to
         && to.0 > draft.board().counters.message
@@ -174,9 +216,9 @@ fn made(draft: &Draft, ask: Post, extra: Extra, sender: Actor, now: Now) -> Resu
             "see them: regatta msg history CHANNEL",
         ));
     }
-    if extra.attachments.len() > MOST_ATTACHMENTS {
+    if extra.attachments.len() > MAX_ATTACHMENTS {
         return Err(Refusal::invalid(
-            format!("a message is limited to {MOST_ATTACHMENTS} attachments"),
+            format!("a message is limited to {MAX_ATTACHMENTS} attachments"),
             "send the other files with another message",
         ));
     }
@@ -188,7 +230,9 @@ fn made(draft: &Draft, ask: Post, extra: Extra, sender: Actor, now: Now) -> Resu
             labels.push(label);
         }
     }
-    let firing = extra.firing.and_then(|it| draft.board().firings.get(&it).map(|it| it.depth));
+    let firing = extra
+        .firing
+        .and_then(|it| draft.board().firings.get(&it).map(|it| it.depth));
     let depth = firing.unwrap_or_else(|| hook::depth_of(draft.board(), &sender));
     Ok(Message {
         id,
@@ -201,7 +245,7 @@ fn made(draft: &Draft, ask: Post, extra: Extra, sender: Actor, now: Now) -> Resu
         thread: ask.reply_to.map(|it| extra.thread.unwrap_or(it)),
         attachments: extra.attachments,
         depth,
-        wall: now.wall,
+        unix_ms: now.unix_ms,
     })
 }
 
@@ -211,26 +255,41 @@ pub fn channel_of(project: &ProjectName) -> ChannelName {
 }
 
 /// Posts a message as Regatta.
-pub(crate) fn say(
+pub(crate) fn post_as_regatta(
     draft: &mut Draft,
     channel: ChannelName,
     text: String,
     (labels, reply_to): (Vec<Label>, Option<MessageId>),
     now: Now,
 ) -> Result<MessageId, Refusal> {
-    post(draft, Post { channel, text, labels, reply_to }, Actor::Regatta, now)
+    post(
+        draft,
+        PostMessage {
+            channel,
+            text,
+            labels,
+            reply_to,
+        },
+        Actor::Regatta,
+        now,
+    )
 }
 
 /// Returns the labels that a message gets automatically: `lead:NAME` if its sender is a lead or
 /// works for one. By name, `a/b` works for `a`, and the nearest lead counts.
 fn automatic_labels(board: &Board, sender: &Actor) -> Vec<Label> {
-    let Actor::Agent(sender) = sender else { return vec![] };
+    let Actor::Agent(sender) = sender else {
+        return vec![];
+    };
     let leads = |name: &&str| {
         let name = AgentName::new(name).ok();
-        name.and_then(|it| board.agents.get(&it)).is_some_and(|it| it.role == Role::Lead)
+        name.and_then(|it| board.agents.get(&it))
+            .is_some_and(|it| it.role == Role::Lead)
     };
     let lead = ancestry(sender).find(leads);
-    lead.and_then(|it| Label::new(&format!("lead:{it}")).ok()).into_iter().collect()
+    lead.and_then(|it| Label::new(&format!("lead:{it}")).ok())
+        .into_iter()
+        .collect()
 }
 
 /// Returns an agent's name and the names above it, nearest first: `a/b/c`, `a/b`, `a`.
@@ -239,13 +298,13 @@ fn ancestry(name: &AgentName) -> impl Iterator<Item = &str> {
 }
 
 /// Returns whether `child` is `parent` or a name below it.
-pub fn is_of(child: &AgentName, parent: &AgentName) -> bool {
+pub fn is_same_or_below(child: &AgentName, parent: &AgentName) -> bool {
     ancestry(child).any(|it| it == parent.as_str())
 }
 
 /// Sends a message into the sessions of the team members that it mentions or whose mailbox it is
 /// in.
-pub(crate) fn deliver(draft: &mut Draft, message: &Message) {
+pub(crate) fn deliver_to_members(draft: &mut Draft, message: &Message) {
     let board = draft.board();
     let mut to: Vec<AgentName> = message.mentions.clone();
     if let Some(name) = message.channel.as_str().strip_prefix('@')
@@ -257,25 +316,44 @@ pub(crate) fn deliver(draft: &mut Draft, message: &Message) {
     let sessions: Vec<_> = board
         .attempts
         .values()
-        .filter(|it| it.standing.is_some() && it.takes_words() && to.contains(&it.agent))
+        .filter(|it| it.session_of.is_some() && it.accepts_prompts() && to.contains(&it.agent))
         .filter(|it| message.sender != Actor::Agent(it.agent.clone()))
         .map(|it| it.id)
         .collect();
     for attempt in sessions {
-        let text =
-            format!("Message {} from {} in {}:\n\n{}", message.id, message.sender, message.channel, message.text);
-        steer::say(draft, attempt, text);
+        let text = format!(
+            "Message {} from {} in {}:\n\n{}",
+            message.id, message.sender, message.channel, message.text
+        );
+        intervention::send_prompt(draft, attempt, text);
     }
 }
 
 /// Moves an agent's cursor forward. A cursor never moves back.
-pub fn mark_read(draft: &mut Draft, agent: AgentName, channel: ChannelName, read: MessageId) -> Result<(), Refusal> {
+pub fn mark_read(
+    draft: &mut Draft,
+    agent: AgentName,
+    channel: ChannelName,
+    read: MessageId,
+) -> Result<(), Refusal> {
     if read.0 > draft.board().counters.message {
-        return Err(Refusal::missing(format!("there is no message {read}"), "see them: regatta msg history CHANNEL"));
+        return Err(Refusal::missing(
+            format!("there is no message {read}"),
+            "see them: regatta msg history CHANNEL",
+        ));
     }
-    let at = draft.board().cursors.get(&(agent.clone(), channel.clone())).copied().unwrap_or_default();
+    let at = draft
+        .board()
+        .cursors
+        .get(&(agent.clone(), channel.clone()))
+        .copied()
+        .unwrap_or_default();
     if read > at {
-        draft.record(Event::CursorMoved(CursorMoved { agent, channel, read }));
+        draft.record(Event::MessageRead(MessageRead {
+            agent,
+            channel,
+            read,
+        }));
     }
     Ok(())
 }
@@ -287,7 +365,9 @@ pub fn mentions(text: &str) -> Vec<AgentName> {
     for (at, it) in text.char_indices() {
         if it == '@' && !before.is_alphanumeric() {
             let rest = &text[at + 1..];
-            let end = rest.find(|it: char| !(it.is_ascii_alphanumeric() || "-_./".contains(it))).unwrap_or(rest.len());
+            let end = rest
+                .find(|it: char| !(it.is_ascii_alphanumeric() || "-_./".contains(it)))
+                .unwrap_or(rest.len());
             let name = rest[..end].trim_end_matches(['.', '/', '-']);
             if let Ok(name) = AgentName::new(name)
                 && !found.contains(&name)
@@ -307,8 +387,16 @@ mod tests {
 
     #[test]
     fn mentions_are_words_that_start_with_an_at_sign() {
-        let names = |text: &str| mentions(text).iter().map(ToString::to_string).collect::<Vec<_>>();
-        assert_eq!(names("@ann look, @shop-dev/lead-1. (@bob) @ann"), ["ann", "shop-dev/lead-1", "bob"]);
+        let names = |text: &str| {
+            mentions(text)
+                .iter()
+                .map(ToString::to_string)
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(
+            names("@ann look, @shop-dev/lead-1. (@bob) @ann"),
+            ["ann", "shop-dev/lead-1", "bob"]
+        );
         assert_eq!(names("mail a@b.c, @ , @@x @-y"), ["x"]);
     }
 }

@@ -19,29 +19,30 @@ use crate::ids::{AgentName, AttemptId, ClaimId, LandingId, Now, ProjectName, Wai
 use crate::landing;
 use crate::pattern::Uri;
 use crate::project::Project;
-use crate::refusal::{Holder, Refusal};
+use crate::refusal::{ClaimHolder, Refusal};
 
 pub(crate) use identity::{
-    Party, held_by_attempt, held_by_landing, is_own, name_holders, of_start, of_task, task_holders,
+    Party, held_by_attempt, held_by_landing, is_own, name_holders, task_holders, uris_of_start,
+    uris_of_task,
 };
-pub use identity::{check_known, held_by_work};
+pub use identity::{check_agent_and_project, held_by_work};
 
 /// The holder of a claim.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
-pub enum Owner {
+pub enum ClaimOwner {
     Agent(AgentName),
     Attempt(AttemptId),
     Landing(LandingId),
 }
 
-impl fmt::Display for Owner {
+impl fmt::Display for ClaimOwner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Owner::Agent(name) => name.fmt(f),
-            Owner::Attempt(id) => id.fmt(f),
-            Owner::Landing(id) => id.fmt(f),
+            ClaimOwner::Agent(name) => name.fmt(f),
+            ClaimOwner::Attempt(id) => id.fmt(f),
+            ClaimOwner::Landing(id) => id.fmt(f),
         }
     }
 }
@@ -50,7 +51,7 @@ impl fmt::Display for Owner {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
-pub enum Mode {
+pub enum ClaimMode {
     #[default]
     Exclusive,
     Shared,
@@ -61,19 +62,21 @@ pub enum Mode {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Claim {
     pub id: ClaimId,
-    pub owner: Owner,
+    pub owner: ClaimOwner,
     pub uris: Vec<Uri>,
-    pub mode: Mode,
+    pub mode: ClaimMode,
     /// The revision at which the claim was granted. It is higher than every earlier token of the
     /// fleet.
     pub token: u64,
     /// The time to live without renewal. `None` while a supervised owner keeps the claim alive.
     pub ttl_ms: Option<u64>,
     /// The time of expiry, on the fleet clock.
-    pub expires_at: Option<u64>,
+    #[serde(rename = "expires_at")]
+    pub expires_fleet_ms: Option<u64>,
     /// The latest time to which a renewal can extend the claim, on the fleet clock.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub latest_at: Option<u64>,
+    #[serde(rename = "latest_at")]
+    pub latest_end_fleet_ms: Option<u64>,
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub memo: String,
     /// The wait that the claim was granted to, so that a caller that lost the reply finds its
@@ -81,29 +84,32 @@ pub struct Claim {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from_wait: Option<WaitId>,
     /// The date of the grant, for people.
-    pub granted_wall: u64,
+    #[serde(rename = "granted_wall")]
+    pub granted_unix_ms: u64,
 }
 
 /// A queued request for a claim.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct Wait {
+pub struct ClaimWait {
     pub id: WaitId,
-    pub owner: Owner,
+    pub owner: ClaimOwner,
     pub uris: Vec<Uri>,
-    pub mode: Mode,
+    pub mode: ClaimMode,
     pub ttl_ms: u64,
     pub memo: String,
     /// The time at which the wait ends without a grant, on the fleet clock.
-    pub until_at: u64,
-    pub since_wall: u64,
+    #[serde(rename = "until_at")]
+    pub deadline_fleet_ms: u64,
+    #[serde(rename = "since_wall")]
+    pub since_unix_ms: u64,
 }
 
 /// The reason why a claim ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
-pub enum EndCause {
+pub enum ClaimEndCause {
     Released,
     Expired,
     OwnerEnded,
@@ -113,30 +119,30 @@ pub enum EndCause {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
-pub enum WaitCause {
+pub enum ClaimWaitEnd {
     TimedOut,
     CallerGone,
 }
 
 facts! {
     /// A claim was granted. `wait` is the wait that it was granted to.
-    Granted { claim: Claim, wait: Option<WaitId> }
-    Renewed { claim: ClaimId, expires_at: Option<u64> }
+    ClaimGranted { claim: Claim, wait: Option<WaitId> }
+    ClaimRenewed { claim: ClaimId, expires_at: Option<u64> }
     /// A claim passed to another owner, and was never free in between.
-    Transferred { claim: ClaimId, to: Owner }
-    Released { claim: ClaimId, cause: EndCause }
-    Queued { wait: Wait }
-    WaitEnded { wait: WaitId, cause: WaitCause }
+    ClaimTransferred { claim: ClaimId, to: ClaimOwner }
+    ClaimReleased { claim: ClaimId, cause: ClaimEndCause }
+    ClaimQueued { wait: ClaimWait }
+    ClaimWaitEnded { wait: WaitId, cause: ClaimWaitEnd }
 }
 
 /// The arguments of [`acquire`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Acquire {
-    pub owner: Owner,
+    pub owner: ClaimOwner,
     pub uris: Vec<Uri>,
     #[serde(default)]
-    pub mode: Mode,
+    pub mode: ClaimMode,
     pub ttl_ms: u64,
     /// The longest time to wait; with 0 the request does not wait.
     #[serde(default)]
@@ -150,36 +156,46 @@ pub struct Acquire {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case", tag = "state")]
 pub enum Acquired {
-    Granted { claim: ClaimId, token: u64, ttl_ms: u64 },
-    Waiting { wait: WaitId, position: usize },
+    Granted {
+        claim: ClaimId,
+        token: u64,
+        ttl_ms: u64,
+    },
+    Waiting {
+        wait: WaitId,
+        position: usize,
+    },
 }
 
 /// The longest time to live without renewal: a week.
-pub const LONGEST_TTL_MS: u64 = 7 * 24 * 3_600_000;
+pub const MAX_TTL_MS: u64 = 7 * 24 * 3_600_000;
 /// The longest wait for a claim: a day.
-pub const LONGEST_WAIT_MS: u64 = 24 * 3_600_000;
+pub const MAX_WAIT_MS: u64 = 24 * 3_600_000;
 /// The longest time for which an agent may hold the trunk by hand, in spite of renewals, unless the
 /// project sets another limit.
-pub const LONGEST_TRUNK_HOLD_MS: u64 = 600_000;
+pub const MAX_TRUNK_HOLD_MS: u64 = 600_000;
 /// The largest number of patterns in one claim.
-pub const MOST_URIS: usize = 512;
+pub const MAX_URIS: usize = 512;
 
 /// Grants all URIs at once, or queues a wait for them, or refuses and names the holders.
 pub fn acquire(draft: &mut Draft, mut ask: Acquire, now: Now) -> Result<Acquired, Refusal> {
-    if ask.uris.is_empty() || ask.uris.len() > MOST_URIS {
+    if ask.uris.is_empty() || ask.uris.len() > MAX_URIS {
         return Err(Refusal::invalid(
-            format!("a claim must name 1 to {MOST_URIS} URIs"),
+            format!("a claim must name 1 to {MAX_URIS} URIs"),
             "name the files that you need: regatta claim acquire file://shop/src/**",
         ));
     }
-    if ask.ttl_ms == 0 || ask.ttl_ms > LONGEST_TTL_MS {
+    if ask.ttl_ms == 0 || ask.ttl_ms > MAX_TTL_MS {
         return Err(Refusal::invalid(
             "--ttl must be between 1 ms and 7 days",
             "give a shorter --ttl and renew the claim: regatta claim renew",
         ));
     }
-    if ask.wait_ms > LONGEST_WAIT_MS {
-        return Err(Refusal::invalid("--wait is limited to 24h", "give a shorter --wait"));
+    if ask.wait_ms > MAX_WAIT_MS {
+        return Err(Refusal::invalid(
+            "--wait is limited to 24h",
+            "give a shorter --wait",
+        ));
     }
     if ask.memo.len() > 500 {
         return Err(Refusal::invalid(
@@ -189,9 +205,9 @@ pub fn acquire(draft: &mut Draft, mut ask: Acquire, now: Now) -> Result<Acquired
     }
     // An owner that has ended holds nothing, however late its request arrives (L11).
     let ended = match &ask.owner {
-        Owner::Agent(_) => false,
-        Owner::Attempt(id) => !draft.board().attempts.contains_key(id),
-        Owner::Landing(id) => !draft.board().landings.contains_key(id),
+        ClaimOwner::Agent(_) => false,
+        ClaimOwner::Attempt(id) => !draft.board().attempts.contains_key(id),
+        ClaimOwner::Landing(id) => !draft.board().landings.contains_key(id),
     };
     if ended {
         return Err(Refusal::invalid(
@@ -199,41 +215,50 @@ pub fn acquire(draft: &mut Draft, mut ask: Acquire, now: Now) -> Result<Acquired
             "claim the URIs for an agent: regatta claim acquire URI --as AGENT",
         ));
     }
-    let aliased = identity::aliased(draft.board(), &ask.uris);
+    let aliased = identity::tasks_by_alias(draft.board(), &ask.uris);
     ask.uris.extend(aliased);
     let party = Party::ByHand(&ask.owner);
-    let wanted = Wanted { uris: &ask.uris, mode: ask.mode, line: None, party };
-    let holders = conflicts(draft.board(), wanted, now);
+    let wanted = WantedUris {
+        uris: &ask.uris,
+        mode: ask.mode,
+        own_wait: None,
+        party,
+    };
+    let holders = holders_conflicting_with(draft.board(), wanted, now);
     if holders.is_empty() {
         return Ok(grant(draft, ask, None, now));
     }
     if ask.wait_ms == 0 {
         return Err(Refusal::ClaimHeld { holders });
     }
-    if let Some(cycle) = cycle_through(draft, &ask.owner, holders.iter().map(|it| it.owner.clone())) {
+    if let Some(cycle) = cycle_through(draft, &ask.owner, holders.iter().map(|it| it.owner.clone()))
+    {
         return Err(Refusal::Deadlock { cycle });
     }
-    let most = longest_wait(draft.board(), &ask);
-    let wait = Wait {
+    let most = max_wait_ms(draft.board(), &ask);
+    let wait = ClaimWait {
         id: WaitId(draft.board().counters.wait + 1),
         owner: ask.owner,
         uris: ask.uris,
         mode: ask.mode,
         ttl_ms: ask.ttl_ms,
         memo: ask.memo,
-        until_at: now.at + ask.wait_ms.min(most),
-        since_wall: now.wall,
+        deadline_fleet_ms: now.fleet_ms + ask.wait_ms.min(most),
+        since_unix_ms: now.unix_ms,
     };
     let id = wait.id;
-    draft.record(Event::ClaimQueued(Queued { wait }));
-    Ok(Acquired::Waiting { wait: id, position: position(draft, id) })
+    draft.record(Event::ClaimQueued(ClaimQueued { wait }));
+    Ok(Acquired::Waiting {
+        wait: id,
+        position: position(draft, id),
+    })
 }
 
 /// The claims that work needs while it runs or lands.
 pub(crate) struct WorkClaims {
     pub(crate) files: Vec<Uri>,
     /// The mode for the files: with `Shared`, other work may hold them too.
-    pub(crate) mode: Mode,
+    pub(crate) mode: ClaimMode,
     /// URIs that nobody else may hold and that the work holds implicitly while it runs, see
     /// [`identity`].
     pub(crate) identity: Vec<Uri>,
@@ -253,36 +278,85 @@ pub(crate) fn acquire_for_attempt(
     if !holders.is_empty() {
         return Err(Refusal::ClaimHeld { holders });
     }
-    hold(draft, Owner::Attempt(attempt), claims.files, claims.mode, now);
+    grant_owned(
+        draft,
+        ClaimOwner::Attempt(attempt),
+        claims.files,
+        claims.mode,
+        now,
+    );
     Ok(())
 }
 
 /// Grants a landing the files of its work again. The caller has checked that they are free.
-pub(crate) fn acquire_for_landing(draft: &mut Draft, landing: LandingId, claims: WorkClaims, now: Now) {
-    hold(draft, Owner::Landing(landing), claims.files, claims.mode, now);
+pub(crate) fn acquire_for_landing(
+    draft: &mut Draft,
+    landing: LandingId,
+    claims: WorkClaims,
+    now: Now,
+) {
+    grant_owned(
+        draft,
+        ClaimOwner::Landing(landing),
+        claims.files,
+        claims.mode,
+        now,
+    );
 }
 
 /// Returns the claims and waits of others that keep work of `agent` from starting.
-pub(crate) fn work_conflicts(board: &Board, claims: &WorkClaims, agent: &AgentName, now: Now) -> Vec<Holder> {
+pub(crate) fn work_conflicts(
+    board: &Board,
+    claims: &WorkClaims,
+    agent: &AgentName,
+    now: Now,
+) -> Vec<ClaimHolder> {
     let party = Party::Work(agent);
-    let files = Wanted { uris: &claims.files, mode: claims.mode, line: None, party };
-    let identity = Wanted { uris: &claims.identity, mode: Mode::Exclusive, line: None, party };
-    [files, identity].into_iter().flat_map(|wanted| conflicts(board, wanted, now)).collect()
+    let files = WantedUris {
+        uris: &claims.files,
+        mode: claims.mode,
+        own_wait: None,
+        party,
+    };
+    let identity = WantedUris {
+        uris: &claims.identity,
+        mode: ClaimMode::Exclusive,
+        own_wait: None,
+        party,
+    };
+    [files, identity]
+        .into_iter()
+        .flat_map(|wanted| holders_conflicting_with(board, wanted, now))
+        .collect()
 }
 
 /// Grants an agent its own name for as long as it works. The caller has checked that the name is
 /// free.
-pub(crate) fn hold_name(draft: &mut Draft, name: &AgentName, memo: String, now: Now) {
-    hold_as(draft, Owner::Agent(name.clone()), memo, vec![Uri::of_agent(name)], Mode::Exclusive, now);
+pub(crate) fn claim_agent_name(draft: &mut Draft, name: &AgentName, memo: String, now: Now) {
+    grant_owned_with_memo(
+        draft,
+        ClaimOwner::Agent(name.clone()),
+        memo,
+        vec![Uri::for_agent(name)],
+        ClaimMode::Exclusive,
+        now,
+    );
 }
 
 /// Grants a claim that lives as long as its owner.
-fn hold(draft: &mut Draft, owner: Owner, uris: Vec<Uri>, mode: Mode, now: Now) {
-    hold_as(draft, owner, String::new(), uris, mode, now);
+fn grant_owned(draft: &mut Draft, owner: ClaimOwner, uris: Vec<Uri>, mode: ClaimMode, now: Now) {
+    grant_owned_with_memo(draft, owner, String::new(), uris, mode, now);
 }
 
 /// Grants a claim that lives as long as its owner, with a memo. Without URIs, does nothing.
-fn hold_as(draft: &mut Draft, owner: Owner, memo: String, uris: Vec<Uri>, mode: Mode, now: Now) {
+fn grant_owned_with_memo(
+    draft: &mut Draft,
+    owner: ClaimOwner,
+    memo: String,
+    uris: Vec<Uri>,
+    mode: ClaimMode,
+    now: Now,
+) {
     if uris.is_empty() {
         return;
     }
@@ -294,22 +368,23 @@ fn hold_as(draft: &mut Draft, owner: Owner, memo: String, uris: Vec<Uri>, mode: 
         mode,
         token: draft.next_revision(),
         ttl_ms: None,
-        expires_at: None,
-        latest_at: None,
+        expires_fleet_ms: None,
+        latest_end_fleet_ms: None,
         memo,
         from_wait: None,
-        granted_wall: now.wall,
+        granted_unix_ms: now.unix_ms,
     };
-    draft.record(Event::ClaimGranted(Granted { claim, wait: None }));
+    draft.record(Event::ClaimGranted(ClaimGranted { claim, wait: None }));
 }
 
 /// Grants a claim with a time to live. No other function creates such a claim.
 fn grant(draft: &mut Draft, ask: Acquire, wait: Option<WaitId>, now: Now) -> Acquired {
     let id = ClaimId(draft.board().counters.claim + 1);
     let token = draft.next_revision();
-    let by_hand = matches!(ask.owner, Owner::Agent(_));
-    let latest_at = (by_hand && ask.uris.iter().any(is_trunk)).then(|| now.at + longest_hold(draft.board(), &ask.uris));
-    let expires_at = latest_at.unwrap_or(u64::MAX).min(now.at + ask.ttl_ms);
+    let by_hand = matches!(ask.owner, ClaimOwner::Agent(_));
+    let latest_at = (by_hand && ask.uris.iter().any(is_trunk))
+        .then(|| now.fleet_ms + max_trunk_hold_ms(draft.board(), &ask.uris));
+    let expires_at = latest_at.unwrap_or(u64::MAX).min(now.fleet_ms + ask.ttl_ms);
     let claim = Claim {
         id,
         owner: ask.owner,
@@ -317,44 +392,73 @@ fn grant(draft: &mut Draft, ask: Acquire, wait: Option<WaitId>, now: Now) -> Acq
         mode: ask.mode,
         token,
         ttl_ms: Some(ask.ttl_ms),
-        expires_at: Some(expires_at),
-        latest_at,
+        expires_fleet_ms: Some(expires_at),
+        latest_end_fleet_ms: latest_at,
         memo: ask.memo,
         from_wait: wait,
-        granted_wall: now.wall,
+        granted_unix_ms: now.unix_ms,
     };
-    draft.record(Event::ClaimGranted(Granted { claim, wait }));
-    Acquired::Granted { claim: id, token, ttl_ms: expires_at - now.at }
+    draft.record(Event::ClaimGranted(ClaimGranted { claim, wait }));
+    Acquired::Granted {
+        claim: id,
+        token,
+        ttl_ms: expires_at - now.fleet_ms,
+    }
 }
 
 /// Returns the longest allowed wait for `ask`. A wait by hand for a trunk is limited to the
 /// project's `merge_timeout`, so that the agent does other work instead.
-fn longest_wait(board: &Board, ask: &Acquire) -> u64 {
-    let by_hand = matches!(ask.owner, Owner::Agent(_)) && ask.uris.iter().any(is_trunk);
-    let named = |project: &Project| ask.uris.iter().any(|it| it.overlaps(&Uri::of_trunk(&project.name)));
+fn max_wait_ms(board: &Board, ask: &Acquire) -> u64 {
+    let by_hand = matches!(ask.owner, ClaimOwner::Agent(_)) && ask.uris.iter().any(is_trunk);
+    let named = |project: &Project| {
+        ask.uris
+            .iter()
+            .any(|it| it.overlaps(&Uri::for_trunk(&project.name)))
+    };
     let allowed = board.projects.values().filter(|it| by_hand && named(it));
-    allowed.map(|it| it.settings.landing.merge_timeout.ms()).filter(|it| *it > 0).min().unwrap_or(u64::MAX)
+    allowed
+        .map(|it| it.settings.landing.merge_timeout.ms())
+        .filter(|it| *it > 0)
+        .min()
+        .unwrap_or(u64::MAX)
 }
 
 /// Returns the projects whose trunk one of `uris` names.
-pub(crate) fn trunks<'a>(board: &'a Board, uris: &'a [Uri]) -> impl Iterator<Item = &'a Project> {
-    let trunk = |it: &&Project| uris.iter().any(|uri| is_trunk(uri) && uri.overlaps(&Uri::of_trunk(&it.name)));
+pub(crate) fn trunk_projects<'a>(
+    board: &'a Board,
+    uris: &'a [Uri],
+) -> impl Iterator<Item = &'a Project> {
+    let trunk = |it: &&Project| {
+        uris.iter()
+            .any(|uri| is_trunk(uri) && uri.overlaps(&Uri::for_trunk(&it.name)))
+    };
     board.projects.values().map(|it| &**it).filter(trunk)
 }
 
 /// Returns how long these trunks may be held by hand: the smallest `max_hold` of their projects.
-fn longest_hold(board: &Board, uris: &[Uri]) -> u64 {
-    let named = |project: &Project| uris.iter().any(|it| it.overlaps(&Uri::of_trunk(&project.name)));
-    let allowed = board.projects.values().filter(|it| named(it)).map(|it| it.settings.landing.max_hold.ms());
-    allowed.min().unwrap_or(LONGEST_TRUNK_HOLD_MS)
+fn max_trunk_hold_ms(board: &Board, uris: &[Uri]) -> u64 {
+    let named = |project: &Project| {
+        uris.iter()
+            .any(|it| it.overlaps(&Uri::for_trunk(&project.name)))
+    };
+    let allowed = board
+        .projects
+        .values()
+        .filter(|it| named(it))
+        .map(|it| it.settings.landing.max_hold.ms());
+    allowed.min().unwrap_or(MAX_TRUNK_HOLD_MS)
 }
 
 /// Checks that the claim `under` is held with its token, and that it holds the project's trunk
 /// exclusively.
-pub(crate) fn lends_trunk(board: &Board, under: &landing::Under, project: &ProjectName) -> Result<(), Refusal> {
-    let claim = held_on(board, under.claim, under.token)?;
-    let trunk = Uri::of_trunk(project);
-    if claim.mode != Mode::Exclusive || !claim.uris.iter().any(|it| it.overlaps(&trunk)) {
+pub(crate) fn check_lent_trunk(
+    board: &Board,
+    under: &landing::LentTrunkClaim,
+    project: &ProjectName,
+) -> Result<(), Refusal> {
+    let claim = require_claim_on_board(board, under.claim, under.token)?;
+    let trunk = Uri::for_trunk(project);
+    if claim.mode != ClaimMode::Exclusive || !claim.uris.iter().any(|it| it.overlaps(&trunk)) {
         return Err(Refusal::invalid(
             format!("{} does not hold {trunk} exclusively", under.claim),
             format!("regatta claim acquire {trunk} --ttl 120s --wait 60s"),
@@ -365,41 +469,62 @@ pub(crate) fn lends_trunk(board: &Board, under: &landing::Under, project: &Proje
 
 /// Returns whether `uri` names a project's trunk, or is a pattern that may match a trunk.
 pub(crate) fn is_trunk(uri: &Uri) -> bool {
-    uri.as_str().strip_prefix("workspace://").is_some_and(|it| it.ends_with("/default") || it.contains(['*', '?']))
+    uri.as_str()
+        .strip_prefix("workspace://")
+        .is_some_and(|it| it.ends_with("/default") || it.contains(['*', '?']))
 }
 
 /// Extends a claim by its TTL and returns the time left in milliseconds. Needs the token (L8).
 pub fn renew(draft: &mut Draft, id: ClaimId, token: u64, now: Now) -> Result<u64, Refusal> {
-    let claim = held(draft, id, token)?;
-    let Some(ttl_ms) = claim.ttl_ms else { return Ok(0) };
-    let expires_at = claim.latest_at.unwrap_or(u64::MAX).min(now.at + ttl_ms);
-    let left = expires_at.saturating_sub(now.at);
-    draft.record(Event::ClaimRenewed(Renewed { claim: id, expires_at: Some(expires_at) }));
+    let claim = require_claim(draft, id, token)?;
+    let Some(ttl_ms) = claim.ttl_ms else {
+        return Ok(0);
+    };
+    let expires_at = claim
+        .latest_end_fleet_ms
+        .unwrap_or(u64::MAX)
+        .min(now.fleet_ms + ttl_ms);
+    let left = expires_at.saturating_sub(now.fleet_ms);
+    draft.record(Event::ClaimRenewed(ClaimRenewed {
+        claim: id,
+        expires_at: Some(expires_at),
+    }));
     Ok(left)
 }
 
 /// Ends a claim. Needs the token (L8).
 pub fn release(draft: &mut Draft, id: ClaimId, token: u64) -> Result<(), Refusal> {
-    let claim = held(draft, id, token)?;
+    let claim = require_claim(draft, id, token)?;
     // A claim that lives as long as its owner, and the fence of a landing, cannot be released
     // early. An attempt may release a lease that it asked for.
-    if claim.ttl_ms.is_none() || matches!(claim.owner, Owner::Landing(_)) {
+    if claim.ttl_ms.is_none() || matches!(claim.owner, ClaimOwner::Landing(_)) {
         let by = claim.owner.to_string();
-        return Err(Refusal::InUse { what: id.to_string(), by });
+        return Err(Refusal::InUse {
+            what: id.to_string(),
+            by,
+        });
     }
-    draft.record(Event::ClaimReleased(Released { claim: id, cause: EndCause::Released }));
+    draft.record(Event::ClaimReleased(ClaimReleased {
+        claim: id,
+        cause: ClaimEndCause::Released,
+    }));
     Ok(())
 }
 
-fn held(draft: &Draft, id: ClaimId, token: u64) -> Result<std::sync::Arc<Claim>, Refusal> {
-    held_on(draft.board(), id, token)
+fn require_claim(draft: &Draft, id: ClaimId, token: u64) -> Result<std::sync::Arc<Claim>, Refusal> {
+    require_claim_on_board(draft.board(), id, token)
 }
 
-fn held_on(board: &Board, id: ClaimId, token: u64) -> Result<std::sync::Arc<Claim>, Refusal> {
+fn require_claim_on_board(
+    board: &Board,
+    id: ClaimId,
+    token: u64,
+) -> Result<std::sync::Arc<Claim>, Refusal> {
     match board.claims.get(&id) {
-        None if id.0 > board.counters.claim => {
-            Err(Refusal::missing(format!("there is no claim {id}"), "see them: regatta claim list"))
-        }
+        None if id.0 > board.counters.claim => Err(Refusal::missing(
+            format!("there is no claim {id}"),
+            "see them: regatta claim list",
+        )),
         None => Err(Refusal::ClaimEnded { claim: id }),
         Some(claim) if claim.token != token => Err(Refusal::StaleClaimToken { claim: id }),
         Some(claim) => Ok(claim.clone()),
@@ -407,33 +532,58 @@ fn held_on(board: &Board, id: ClaimId, token: u64) -> Result<std::sync::Arc<Clai
 }
 
 /// Ends every claim and wait of an owner that has ended, in one commit (L11).
-pub fn release_all(draft: &mut Draft, owner: &Owner) {
+pub fn release_all(draft: &mut Draft, owner: &ClaimOwner) {
     for claim in draft.board().claims_of(owner) {
-        draft.record(Event::ClaimReleased(Released { claim, cause: EndCause::OwnerEnded }));
+        draft.record(Event::ClaimReleased(ClaimReleased {
+            claim,
+            cause: ClaimEndCause::OwnerEnded,
+        }));
     }
     for wait in draft.board().waits_of(owner) {
-        draft.record(Event::ClaimWaitEnded(WaitEnded { wait, cause: WaitCause::CallerGone }));
+        draft.record(Event::ClaimWaitEnded(ClaimWaitEnded {
+            wait,
+            cause: ClaimWaitEnd::CallerGone,
+        }));
     }
 }
 
 /// Ends an owner's leased claims and keeps the claims that live as long as the owner.
-pub(crate) fn release_leased(draft: &mut Draft, owner: &Owner) {
+pub(crate) fn release_leased(draft: &mut Draft, owner: &ClaimOwner) {
     for claim in draft.board().claims_of(owner) {
-        if draft.board().claims.get(&claim).is_some_and(|it| it.ttl_ms.is_some()) {
-            draft.record(Event::ClaimReleased(Released { claim, cause: EndCause::Released }));
+        if draft
+            .board()
+            .claims
+            .get(&claim)
+            .is_some_and(|it| it.ttl_ms.is_some())
+        {
+            draft.record(Event::ClaimReleased(ClaimReleased {
+                claim,
+                cause: ClaimEndCause::Released,
+            }));
         }
     }
 }
 
 /// Returns the lowest `count` ports of a range that nobody holds or waits for, or refuses and names
 /// some holders.
-pub(crate) fn free_ports(draft: &Draft, count: usize, range: (u16, u16), now: Now) -> Result<Vec<u16>, Refusal> {
+pub(crate) fn free_ports(
+    draft: &Draft,
+    count: usize,
+    range: (u16, u16),
+    now: Now,
+) -> Result<Vec<u16>, Refusal> {
     let (mut ports, mut holders) = (Vec::new(), Vec::new());
     for port in range.0..=range.1 {
         if ports.len() == count {
             break;
         }
-        let in_the_way = in_the_way(draft, &[Uri::of_port(port)], Mode::Exclusive, None, now);
+        let in_the_way = conflicting_holders(
+            draft,
+            &[Uri::for_port(port)],
+            ClaimMode::Exclusive,
+            None,
+            now,
+        );
         if in_the_way.is_empty() {
             ports.push(port);
         } else if holders.len() < 5 {
@@ -445,7 +595,10 @@ pub(crate) fn free_ports(draft: &Draft, count: usize, range: (u16, u16), now: No
     }
     if holders.is_empty() {
         return Err(Refusal::invalid(
-            format!("workspace.ports is {count}, but workspace.port_range {}-{} is smaller", range.0, range.1),
+            format!(
+                "workspace.ports is {count}, but workspace.port_range {}-{} is smaller",
+                range.0, range.1
+            ),
             "widen workspace.port_range in regatta.toml, or lower workspace.ports",
         ));
     }
@@ -464,27 +617,52 @@ pub(crate) fn lease_ports(
     let ports = free_ports(draft, count, range, now)?;
     // Each port has its own claim, so that a port that turns out to be taken is replaced alone.
     for port in &ports {
-        hold(draft, Owner::Attempt(attempt), vec![Uri::of_port(*port)], Mode::Exclusive, now);
+        grant_owned(
+            draft,
+            ClaimOwner::Attempt(attempt),
+            vec![Uri::for_port(*port)],
+            ClaimMode::Exclusive,
+            now,
+        );
     }
     Ok(ports)
 }
 
 /// Transfers every claim of one owner to another, so that no claim is free in between. Ports are
 /// not transferred.
-pub fn transfer_all(draft: &mut Draft, from: &Owner, to: &Owner) {
-    let ports = |claim: &ClaimId| draft.board().claims.get(claim).is_some_and(|it| it.uris.iter().all(Uri::is_port));
-    let claims: Vec<_> = draft.board().claims_of(from).into_iter().filter(|it| !ports(it)).collect();
+pub fn transfer_all(draft: &mut Draft, from: &ClaimOwner, to: &ClaimOwner) {
+    let ports = |claim: &ClaimId| {
+        draft
+            .board()
+            .claims
+            .get(claim)
+            .is_some_and(|it| it.uris.iter().all(Uri::is_port))
+    };
+    let claims: Vec<_> = draft
+        .board()
+        .claims_of(from)
+        .into_iter()
+        .filter(|it| !ports(it))
+        .collect();
     for claim in claims {
-        draft.record(Event::ClaimTransferred(Transferred { claim, to: to.clone() }));
+        draft.record(Event::ClaimTransferred(ClaimTransferred {
+            claim,
+            to: to.clone(),
+        }));
     }
 }
 
 /// Grants a landing the trunk and returns the token, or refuses and names the holder.
-pub fn take_trunk(draft: &mut Draft, landing: LandingId, trunk: Uri, now: Now) -> Result<u64, Refusal> {
+pub fn claim_trunk(
+    draft: &mut Draft,
+    landing: LandingId,
+    trunk: Uri,
+    now: Now,
+) -> Result<u64, Refusal> {
     let ask = Acquire {
-        owner: Owner::Landing(landing),
+        owner: ClaimOwner::Landing(landing),
         uris: vec![trunk],
-        mode: Mode::Exclusive,
+        mode: ClaimMode::Exclusive,
         ttl_ms: TRUNK_TTL_MS,
         wait_ms: 0,
         memo: "moving the trunk".into(),
@@ -501,34 +679,64 @@ pub const TRUNK_TTL_MS: u64 = 120_000;
 /// Records the expiry of a claim whose deadline has passed. Expiry is an event, and no reader
 /// compares times.
 pub fn expire(draft: &mut Draft, id: ClaimId, now: Now) {
-    let due = draft.board().claims.get(&id).is_some_and(|it| it.expires_at.is_some_and(|at| at <= now.at));
+    let due = draft
+        .board()
+        .claims
+        .get(&id)
+        .is_some_and(|it| it.expires_fleet_ms.is_some_and(|at| at <= now.fleet_ms));
     if due {
-        draft.record(Event::ClaimReleased(Released { claim: id, cause: EndCause::Expired }));
+        draft.record(Event::ClaimReleased(ClaimReleased {
+            claim: id,
+            cause: ClaimEndCause::Expired,
+        }));
     }
 }
 
 /// Ends a wait whose deadline has passed.
 pub fn expire_wait(draft: &mut Draft, id: WaitId, now: Now) {
-    if draft.board().waits.get(&id).is_some_and(|it| it.until_at <= now.at) {
-        draft.record(Event::ClaimWaitEnded(WaitEnded { wait: id, cause: WaitCause::TimedOut }));
+    if draft
+        .board()
+        .waits
+        .get(&id)
+        .is_some_and(|it| it.deadline_fleet_ms <= now.fleet_ms)
+    {
+        draft.record(Event::ClaimWaitEnded(ClaimWaitEnded {
+            wait: id,
+            cause: ClaimWaitEnd::TimedOut,
+        }));
     }
 }
 
 /// Ends a wait whose caller disconnected. A second call does nothing.
 pub fn cancel_wait(draft: &mut Draft, id: WaitId) {
     if draft.board().waits.contains_key(&id) {
-        draft.record(Event::ClaimWaitEnded(WaitEnded { wait: id, cause: WaitCause::CallerGone }));
+        draft.record(Event::ClaimWaitEnded(ClaimWaitEnded {
+            wait: id,
+            cause: ClaimWaitEnd::CallerGone,
+        }));
     }
 }
 
 /// Renews every leased claim by one TTL after the daemon was down, because nobody could renew in
 /// the meantime (L5).
-pub fn refresh(draft: &mut Draft, now: Now) {
-    let leased: Vec<_> = draft.board().claims.values().filter(|it| it.ttl_ms.is_some()).cloned().collect();
+pub fn renew_leases(draft: &mut Draft, now: Now) {
+    let leased: Vec<_> = draft
+        .board()
+        .claims
+        .values()
+        .filter(|it| it.ttl_ms.is_some())
+        .cloned()
+        .collect();
     for claim in leased {
-        let fresh = claim.latest_at.unwrap_or(u64::MAX).min(now.at + claim.ttl_ms.unwrap_or(0));
-        if claim.expires_at.is_some_and(|it| it < fresh) {
-            draft.record(Event::ClaimRenewed(Renewed { claim: claim.id, expires_at: Some(fresh) }));
+        let fresh = claim
+            .latest_end_fleet_ms
+            .unwrap_or(u64::MAX)
+            .min(now.fleet_ms + claim.ttl_ms.unwrap_or(0));
+        if claim.expires_fleet_ms.is_some_and(|it| it < fresh) {
+            draft.record(Event::ClaimRenewed(ClaimRenewed {
+                claim: claim.id,
+                expires_at: Some(fresh),
+            }));
         }
     }
 }
@@ -536,11 +744,21 @@ pub fn refresh(draft: &mut Draft, now: Now) {
 /// Grants the waits that became possible, in order of arrival. `freed` are the URIs that just
 /// became free.
 pub fn serve_waiters(draft: &mut Draft, freed: &[Uri], now: Now) {
-    let candidates: BTreeSet<u64> =
-        freed.iter().flat_map(|uri| draft.board().waiting.overlapping(uri).map(|it| it.0)).collect();
+    let candidates: BTreeSet<u64> = freed
+        .iter()
+        .flat_map(|uri| {
+            draft
+                .board()
+                .awaited_patterns
+                .overlapping(uri)
+                .map(|it| it.0)
+        })
+        .collect();
     for number in candidates {
-        let Some(wait) = draft.board().waits.get(&WaitId(number)).cloned() else { continue };
-        if conflicts(draft.board(), Wanted::by_wait(&wait), now).is_empty() {
+        let Some(wait) = draft.board().waits.get(&WaitId(number)).cloned() else {
+            continue;
+        };
+        if holders_conflicting_with(draft.board(), WantedUris::from_wait(&wait), now).is_empty() {
             let ask = Acquire {
                 owner: wait.owner.clone(),
                 uris: wait.uris.clone(),
@@ -558,72 +776,119 @@ pub fn serve_waiters(draft: &mut Draft, freed: &[Uri], now: Now) {
 ///
 /// `line` is the asker's own wait. Only waits before it count; without `line`, all waits count
 /// (L9).
-pub fn in_the_way(draft: &Draft, uris: &[Uri], mode: Mode, line: Option<WaitId>, now: Now) -> Vec<Holder> {
-    in_the_way_on(draft.board(), uris, mode, line, now)
+pub fn conflicting_holders(
+    draft: &Draft,
+    uris: &[Uri],
+    mode: ClaimMode,
+    line: Option<WaitId>,
+    now: Now,
+) -> Vec<ClaimHolder> {
+    conflicting_holders_on_board(draft.board(), uris, mode, line, now)
 }
 
 /// Like [`in_the_way`], but needs only a board.
-pub(crate) fn in_the_way_on(board: &Board, uris: &[Uri], mode: Mode, line: Option<WaitId>, now: Now) -> Vec<Holder> {
-    conflicts(board, Wanted { uris, mode, line, party: Party::Anybody }, now)
+pub(crate) fn conflicting_holders_on_board(
+    board: &Board,
+    uris: &[Uri],
+    mode: ClaimMode,
+    line: Option<WaitId>,
+    now: Now,
+) -> Vec<ClaimHolder> {
+    holders_conflicting_with(
+        board,
+        WantedUris {
+            uris,
+            mode,
+            own_wait: line,
+            party: Party::Anybody,
+        },
+        now,
+    )
 }
 
 /// URIs that somebody wants to hold.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Wanted<'a> {
+pub(crate) struct WantedUris<'a> {
     pub(crate) uris: &'a [Uri],
-    pub(crate) mode: Mode,
+    pub(crate) mode: ClaimMode,
     /// The asker's own wait, if it has one.
-    pub(crate) line: Option<WaitId>,
+    pub(crate) own_wait: Option<WaitId>,
     pub(crate) party: Party<'a>,
 }
 
-impl<'a> Wanted<'a> {
-    fn by_wait(wait: &'a Wait) -> Wanted<'a> {
-        Wanted { uris: &wait.uris, mode: wait.mode, line: Some(wait.id), party: Party::ByHand(&wait.owner) }
+impl<'a> WantedUris<'a> {
+    fn from_wait(wait: &'a ClaimWait) -> WantedUris<'a> {
+        WantedUris {
+            uris: &wait.uris,
+            mode: wait.mode,
+            own_wait: Some(wait.id),
+            party: Party::ByHand(&wait.owner),
+        }
     }
 }
 
 /// Returns the claims and the earlier waits that keep `wanted` from being granted.
-pub(crate) fn conflicts(board: &Board, wanted: Wanted, now: Now) -> Vec<Holder> {
-    let Wanted { uris, mode, line, party } = wanted;
+pub(crate) fn holders_conflicting_with(
+    board: &Board,
+    wanted: WantedUris,
+    now: Now,
+) -> Vec<ClaimHolder> {
+    let WantedUris {
+        uris,
+        mode,
+        own_wait: line,
+        party,
+    } = wanted;
     let mut seen = BTreeSet::new();
     let mut holders = Vec::new();
     for uri in uris {
-        for (owner, theirs) in identity::in_use(board, uri, party) {
+        for (owner, theirs) in identity::uses_by_others(board, uri, party) {
             let memo = identity::describe(board, &owner);
-            let holder = Holder { claim: None, owner, uri: theirs, ends_in_ms: None, memo };
+            let holder = ClaimHolder {
+                claim: None,
+                owner,
+                uri: theirs,
+                ends_in_ms: None,
+                memo,
+            };
             if !holders.contains(&holder) {
                 holders.push(holder);
             }
         }
-        for (number, theirs) in board.held.overlapping(uri) {
-            let Some(claim) = board.claims.get(&ClaimId(number)) else { continue };
-            if (mode == Mode::Exclusive || claim.mode == Mode::Exclusive)
+        for (number, theirs) in board.held_patterns.overlapping(uri) {
+            let Some(claim) = board.claims.get(&ClaimId(number)) else {
+                continue;
+            };
+            if (mode == ClaimMode::Exclusive || claim.mode == ClaimMode::Exclusive)
                 && !is_own(board, party, theirs, &claim.owner)
                 && seen.insert((0, number))
             {
-                holders.push(Holder {
+                holders.push(ClaimHolder {
                     claim: Some(claim.id),
                     owner: claim.owner.clone(),
                     uri: theirs.clone(),
-                    ends_in_ms: claim.expires_at.map(|at| at.saturating_sub(now.at)),
+                    ends_in_ms: claim
+                        .expires_fleet_ms
+                        .map(|at| at.saturating_sub(now.fleet_ms)),
                     memo: claim.memo.clone(),
                 });
             }
         }
-        for (number, theirs) in board.waiting.overlapping(uri) {
-            let Some(wait) = board.waits.get(&WaitId(number)) else { continue };
+        for (number, theirs) in board.awaited_patterns.overlapping(uri) {
+            let Some(wait) = board.waits.get(&WaitId(number)) else {
+                continue;
+            };
             let earlier = line.is_none_or(|mine| wait.id < mine);
             if earlier
-                && (mode == Mode::Exclusive || wait.mode == Mode::Exclusive)
+                && (mode == ClaimMode::Exclusive || wait.mode == ClaimMode::Exclusive)
                 && !is_own(board, party, theirs, &wait.owner)
                 && seen.insert((1, number))
             {
-                holders.push(Holder {
+                holders.push(ClaimHolder {
                     claim: None,
                     owner: wait.owner.clone(),
                     uri: theirs.clone(),
-                    ends_in_ms: Some(wait.until_at.saturating_sub(now.at)),
+                    ends_in_ms: Some(wait.deadline_fleet_ms.saturating_sub(now.fleet_ms)),
                     memo: format!("queued earlier as {}", wait.id),
                 });
             }
@@ -635,25 +900,34 @@ pub(crate) fn conflicts(board: &Board, wanted: Wanted, now: Now) -> Vec<Holder> 
 /// Returns a wait's position, counted from 1, among the waits that overlap it.
 pub fn position(draft: &Draft, id: WaitId) -> usize {
     let board = draft.board();
-    let Some(mine) = board.waits.get(&id) else { return 0 };
+    let Some(mine) = board.waits.get(&id) else {
+        return 0;
+    };
     let ahead: BTreeSet<u64> = mine
         .uris
         .iter()
-        .flat_map(|uri| board.waiting.overlapping(uri).map(|it| it.0))
+        .flat_map(|uri| board.awaited_patterns.overlapping(uri).map(|it| it.0))
         .filter(|it| *it < id.0)
         .collect();
     ahead.len() + 1
 }
 
 /// Returns the cycle of owners that would close if `owner` waited for `blockers` (L10).
-fn cycle_through(draft: &Draft, owner: &Owner, blockers: impl Iterator<Item = Owner>) -> Option<Vec<Owner>> {
+fn cycle_through(
+    draft: &Draft,
+    owner: &ClaimOwner,
+    blockers: impl Iterator<Item = ClaimOwner>,
+) -> Option<Vec<ClaimOwner>> {
     // The usual case is decided at once: nobody waits for an agent that holds nothing and waits for
     // nothing. Attempts and landings are excluded, because they hold something by running.
-    let is_agent = matches!(owner, Owner::Agent(_));
-    if is_agent && draft.board().claims_of(owner).is_empty() && draft.board().waits_of(owner).is_empty() {
+    let is_agent = matches!(owner, ClaimOwner::Agent(_));
+    if is_agent
+        && draft.board().claims_of(owner).is_empty()
+        && draft.board().waits_of(owner).is_empty()
+    {
         return None;
     }
-    let mut paths: Vec<Vec<Owner>> = blockers.map(|it| vec![owner.clone(), it]).collect();
+    let mut paths: Vec<Vec<ClaimOwner>> = blockers.map(|it| vec![owner.clone(), it]).collect();
     let mut seen = BTreeSet::new();
     while let Some(path) = paths.pop() {
         let last = path.last()?.clone();
@@ -664,8 +938,12 @@ fn cycle_through(draft: &Draft, owner: &Owner, blockers: impl Iterator<Item = Ow
             continue;
         }
         for wait in draft.board().waits_of(&last) {
-            let Some(wait) = draft.board().waits.get(&wait) else { continue };
-            for next in conflicts(draft.board(), Wanted::by_wait(wait), Now::default()) {
+            let Some(wait) = draft.board().waits.get(&wait) else {
+                continue;
+            };
+            for next in
+                holders_conflicting_with(draft.board(), WantedUris::from_wait(wait), Now::default())
+            {
                 let mut longer = path.clone();
                 longer.push(next.owner);
                 paths.push(longer);

@@ -1,5 +1,6 @@
-//! Commands: every request that can change the board, independent of the interface that it came through. [`decide`]
-//! runs a command against the board and returns the commit to store, or a refusal.
+//! Commands: every request that can change the board, independent of the interface that it came
+//! through. [`decide`] runs a command against the board and returns the commit to store, or a
+//! refusal.
 
 mod actor; // the actor behind a command
 mod plan; // a mission with all its tasks at once
@@ -7,20 +8,22 @@ mod tick; // timers that expired
 
 use serde::{Deserialize, Serialize};
 
-use crate::board::{Board, Draft, Due, Rows};
+use crate::agent_protocol::{AgentEvent, AgentRequest, RequestAnswer};
+use crate::board::{Board, Deadline, Draft, Rows};
 use crate::effect::{Effect, EffectKey};
 use crate::event::Recorded;
-use crate::fleet::{self, Limits};
 use crate::ids::{
-    AgentName, ApprovalId, AttemptId, ChannelName, ClaimId, CommitId, FiringId, HookId, LandingId, LaunchId, MessageId,
-    MissionId, Now, ProjectName, RequestKey, RuleId, RunnerName, TaskId, TeamName, WaitId,
+    AgentName, ApprovalId, AttemptId, ChannelName, ClaimId, CommitId, FiringId, HookId, LandingId,
+    LaunchId, MessageId, MissionId, Now, ProjectName, RequestKey, RuleId, RunnerName, TaskId,
+    TeamName, WaitId,
 };
+use crate::limits::{self, MachineLimits};
 use crate::refusal::Refusal;
-use crate::session::{Answer, Ask, Said};
 use crate::{
-    agent, approval, attempt, bridge, budget, bus, claim, conversation, explore, gates, hook, inbox, isolation,
-    landing, launch, lead, mission, planning, policy, project, provider, radar, react, route, runner, schedule, scope,
-    steer, task, team,
+    agent, approval, attempt, bridge_health, budget, bus, claim, collision_forecast, conversation,
+    hook, inbox, intervention, isolation_breach, landing, launch, lead, manifest_discovery,
+    mission, plan_request, policy, project, provider_outage, react, router, runner, schedule,
+    scope_escape, start_gates, task, team,
 };
 
 pub use actor::Actor;
@@ -28,7 +31,7 @@ pub use actor::Actor;
 /// A task of a planned mission. Its blockers name tasks of the same plan by their index.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PlannedTask {
-    pub task: task::Add,
+    pub task: task::AddTask,
     /// Indexes of tasks in the same plan.
     pub after: Vec<usize>,
     /// The agent that the task is assigned to.
@@ -38,13 +41,16 @@ pub struct PlannedTask {
 /// A request to change the board.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "command")]
-#[allow(clippy::large_enum_variant, reason = "few are under way at once, and none is kept")]
+#[allow(
+    clippy::large_enum_variant,
+    reason = "few are under way at once, and none is kept"
+)]
 pub enum Command {
-    AddProject(project::Add),
+    AddProject(project::AddProject),
     /// Like [`Command::AddProject`], but refused if the project does not exist.
-    ChangeProject(project::Add),
-    RemoveProject(project::Remove),
-    RegisterAgent(agent::Register),
+    ChangeProject(project::AddProject),
+    RemoveProject(project::RemoveProject),
+    RegisterAgent(agent::RegisterAgent),
     RemoveAgent {
         agent: AgentName,
     },
@@ -54,9 +60,9 @@ pub enum Command {
         reason: String,
     },
     SetLimits {
-        limits: Limits,
+        limits: MachineLimits,
     },
-    RegisterRunner(runner::Register),
+    RegisterRunner(runner::RegisterRunner),
     /// A runner sends its sign of life.
     BeatRunner {
         runner: RunnerName,
@@ -75,16 +81,16 @@ pub enum Command {
         runner: RunnerName,
     },
     AddTask {
-        task: task::Add,
+        task: task::AddTask,
         assign: Option<AgentName>,
-        how: task::How,
+        how: task::AssignMode,
     },
     /// A lead adds a task to its mission.
     AddChild {
         mission: MissionId,
-        task: task::Add,
+        task: task::AddTask,
         assign: Option<AgentName>,
-        how: task::How,
+        how: task::AssignMode,
     },
     /// A lead takes an unassigned task into its mission.
     AdoptTask {
@@ -93,7 +99,7 @@ pub enum Command {
     },
     EditTask {
         task: TaskId,
-        edit: task::Edit,
+        edit: task::EditTask,
     },
     /// A separate task finds out which files the task touches.
     Explore {
@@ -102,7 +108,7 @@ pub enum Command {
     AssignTask {
         task: TaskId,
         to: Option<AgentName>,
-        how: task::How,
+        how: task::AssignMode,
     },
     AnswerOffer {
         task: TaskId,
@@ -113,13 +119,14 @@ pub enum Command {
         task: TaskId,
         reason: String,
     },
-    /// Somebody stops the work on a task. With `pause`, the task does not start again until somebody resumes it.
+    /// Somebody stops the work on a task. With `pause`, the task does not start again until
+    /// somebody resumes it.
     StopTask {
         task: TaskId,
         reason: String,
         pause: bool,
     },
-    Poll(schedule::Poll),
+    Poll(schedule::PollRequest),
     Progress {
         task: TaskId,
         attempt: AttemptId,
@@ -131,7 +138,7 @@ pub enum Command {
         task: TaskId,
         attempt: AttemptId,
         token: u64,
-        finding: scope::Finding,
+        finding: scope_escape::ScopeFinding,
     },
     Finish {
         task: TaskId,
@@ -150,10 +157,12 @@ pub enum Command {
         task: TaskId,
         attempt: AttemptId,
         token: u64,
-        ask: Ask,
+        #[serde(rename = "ask")]
+        request: AgentRequest,
     },
     /// An attempt goes on without the answer to its question, with this assumption.
-    GoOn {
+    #[serde(rename = "go_on")]
+    ContinueWithoutAnswer {
         task: TaskId,
         attempt: AttemptId,
         token: u64,
@@ -161,7 +170,8 @@ pub enum Command {
         assumed: String,
     },
     /// An attempt has read the answer to its question.
-    NoteHeard {
+    #[serde(rename = "note_heard")]
+    MarkAnswerRead {
         attempt: AttemptId,
         approval: ApprovalId,
     },
@@ -177,9 +187,11 @@ pub enum Command {
         first: bool,
     },
     /// Finished work lands under a claim on the trunk that somebody holds by hand.
-    LandUnder {
+    #[serde(rename = "land_under")]
+    LandWithLentClaim {
         task: TaskId,
-        under: landing::Under,
+        #[serde(rename = "under")]
+        lent_claim: landing::LentTrunkClaim,
     },
     /// Finished work goes back for another attempt, with this text.
     Revise {
@@ -226,14 +238,15 @@ pub enum Command {
     },
     Decide {
         approval: ApprovalId,
-        answer: Answer,
-        reach: approval::Reach,
+        answer: RequestAnswer,
+        #[serde(rename = "reach")]
+        scope: approval::AnswerScope,
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         also: Vec<ApprovalId>,
     },
     /// An item of the inbox is snoozed for `ms`; without `ms` its snooze ends.
     Snooze {
-        item: inbox::Item,
+        item: inbox::InboxItem,
         ms: Option<u64>,
     },
     /// A failed task leaves the inbox.
@@ -241,27 +254,28 @@ pub enum Command {
         task: TaskId,
     },
     AddRule {
-        scope: policy::Scope,
-        effect: policy::Effect,
-        matter: policy::Matter,
+        scope: policy::RuleScope,
+        effect: policy::RuleEffect,
+        #[serde(rename = "matter")]
+        subject: policy::RuleSubject,
     },
     RemoveRule {
         rule: RuleId,
     },
     SetBudget {
-        scope: budget::Scope,
+        scope: budget::BudgetScope,
         ceiling: budget::Ceiling,
     },
 
     StartMission {
-        mission: mission::Start,
+        mission: mission::StartMission,
         tasks: Vec<PlannedTask>,
         adopt: Vec<TaskId>,
     },
     /// An agent shall make a plan for a goal.
-    AskPlan(planning::Ask),
+    AskPlan(plan_request::PlanRequest),
     /// A mission with a goal that a lead breaks into tasks.
-    AskMission(lead::Ask),
+    AskMission(lead::LeadRequest),
     /// A lead reports that its mission is done.
     FinishMission {
         task: TaskId,
@@ -289,10 +303,10 @@ pub enum Command {
     },
 
     /// A request about a team.
-    Team(Box<team::Ask>),
+    Team(Box<team::TeamCommand>),
 
     /// A request about a conversation.
-    Converse(Box<conversation::Ask>),
+    Converse(Box<conversation::ConversationCommand>),
 
     Acquire(claim::Acquire),
     Renew {
@@ -307,7 +321,7 @@ pub enum Command {
         wait: WaitId,
     },
 
-    Post(bus::Post),
+    Post(bus::PostMessage),
     /// A message is handed to the router. A message that was already routed is ignored.
     Route {
         project: ProjectName,
@@ -315,8 +329,8 @@ pub enum Command {
     },
     /// A message with properties that the server determined.
     PostWith {
-        post: bus::Post,
-        extra: bus::Extra,
+        post: bus::PostMessage,
+        extra: bus::PostContext,
     },
     MarkRead {
         agent: AgentName,
@@ -324,7 +338,7 @@ pub enum Command {
         read: MessageId,
     },
 
-    AddHook(Box<hook::Add>),
+    AddHook(Box<hook::AddHook>),
     PauseHook {
         hook: HookId,
         reason: String,
@@ -339,10 +353,10 @@ pub enum Command {
     // Only Regatta itself sends the commands below.
     /// A poll for an agent that Regatta starts.
     PollSupervised {
-        poll: schedule::Poll,
+        poll: schedule::PollRequest,
         /// Facts that the engine collected just before the poll.
         #[serde(default)]
-        facts: Box<gates::Facts>,
+        facts: Box<start_gates::StartFacts>,
     },
     Resume {
         pid: u32,
@@ -351,7 +365,8 @@ pub enum Command {
     ReportExited {
         attempt: AttemptId,
         token: u64,
-        how: attempt::Exited,
+        #[serde(rename = "how")]
+        exit: attempt::ProgramExit,
     },
     /// An attempt's program runs, in this sandbox.
     ReportLaunched {
@@ -361,10 +376,11 @@ pub enum Command {
         warnings: Vec<String>,
     },
     /// A sign that an attempt did not work in its workspace, or not only there.
-    ReportDoubted {
+    #[serde(rename = "report_doubted")]
+    ReportIsolationBreach {
         attempt: AttemptId,
         token: u64,
-        sign: isolation::Sign,
+        sign: isolation_breach::IsolationBreach,
     },
     /// Other programs listen on these ports of an attempt.
     ReportPortsTaken {
@@ -373,11 +389,13 @@ pub enum Command {
         taken: Vec<u16>,
     },
     /// A report of an attempt's program, at this position of its journal.
-    ReportSaid {
+    #[serde(rename = "report_said")]
+    ReportAgentEvent {
         attempt: AttemptId,
         token: u64,
         n: u64,
-        said: Said,
+        #[serde(rename = "said")]
+        event: AgentEvent,
     },
     /// The time for which an attempt's program has been silent.
     ReportSilent {
@@ -386,38 +404,44 @@ pub enum Command {
         since_ms: Option<u64>,
     },
     /// The state of a bridge's credential.
-    ReportBridge(bridge::Standing),
+    ReportBridge(bridge_health::BridgeHealth),
     /// All bridges that exist when a daemon starts.
     ReportBridges {
-        all: Vec<bridge::Standing>,
+        all: Vec<bridge_health::BridgeHealth>,
     },
     /// The answers of the programs of a launch's members to the check before the start.
     ReportResolved {
         launch: LaunchId,
-        found: Vec<launch::Resolution>,
+        found: Vec<launch::MemberResolution>,
     },
-    ReportJudged {
+    #[serde(rename = "report_judged")]
+    ReportWorkVerdict {
         attempt: AttemptId,
         token: u64,
-        verdict: attempt::Verdict,
+        verdict: attempt::WorkVerdict,
         #[serde(default)]
-        findings: attempt::Findings,
+        findings: attempt::WorkFindings,
     },
-    ReportTried {
+    #[serde(rename = "report_tried")]
+    ReportTrial {
         landing: LandingId,
-        found: landing::Tried,
+        #[serde(rename = "found")]
+        outcome: landing::TrialOutcome,
     },
-    ReportMoved {
+    #[serde(rename = "report_moved")]
+    ReportTrunkMove {
         landing: LandingId,
         fence: u64,
-        found: landing::Moved,
+        #[serde(rename = "found")]
+        outcome: landing::MoveOutcome,
     },
     /// The result of pushing the trunk. `trouble` is the reason of a failure.
     ReportPushed {
         project: ProjectName,
         remote: String,
         commit: CommitId,
-        trouble: Option<String>,
+        #[serde(rename = "trouble")]
+        failure: Option<String>,
     },
     /// A checkout that blocked a landing has changed.
     ReportCheckout {
@@ -427,7 +451,7 @@ pub enum Command {
     ReportDiverged {
         project: ProjectName,
         commit: CommitId,
-        found: landing::join::Diverged,
+        found: landing::remote_sync::DivergedRemote,
     },
     /// The differences between the trunk and the board's records.
     ReportTrunk {
@@ -437,21 +461,23 @@ pub enum Command {
     /// Collisions between workspaces of a project, as a look at the disk found them.
     ReportCollisions {
         project: ProjectName,
-        found: Vec<radar::Found>,
+        found: Vec<collision_forecast::FoundCollision>,
     },
     /// A hook's command has ended.
     ReportHook {
         firing: FiringId,
-        ended: hook::Ended,
+        ended: hook::FiringEnd,
         output: String,
-        shut_in: Option<String>,
+        #[serde(rename = "shut_in")]
+        sandbox_description: Option<String>,
     },
     /// An effect was performed and needs no other report.
     ReportPerformed,
 }
 
 impl Command {
-    /// Returns whether only Regatta itself may send the command. No interface accepts such a command.
+    /// Returns whether only Regatta itself may send the command. No interface accepts such a
+    /// command.
     pub fn is_internal(&self) -> bool {
         matches!(
             self,
@@ -460,16 +486,16 @@ impl Command {
                 | Command::Tick
                 | Command::ReportExited { .. }
                 | Command::ReportLaunched { .. }
-                | Command::ReportDoubted { .. }
+                | Command::ReportIsolationBreach { .. }
                 | Command::ReportPortsTaken { .. }
-                | Command::ReportSaid { .. }
+                | Command::ReportAgentEvent { .. }
                 | Command::ReportSilent { .. }
                 | Command::ReportBridge(_)
                 | Command::ReportBridges { .. }
                 | Command::ReportResolved { .. }
-                | Command::ReportJudged { .. }
-                | Command::ReportTried { .. }
-                | Command::ReportMoved { .. }
+                | Command::ReportWorkVerdict { .. }
+                | Command::ReportTrial { .. }
+                | Command::ReportTrunkMove { .. }
                 | Command::ReportPushed { .. }
                 | Command::ReportDiverged { .. }
                 | Command::ReportCheckout { .. }
@@ -492,7 +518,7 @@ pub struct Request {
 /// The answer to an accepted command.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Outcome {
+pub enum CommandOutcome {
     #[default]
     Done,
     Project(ProjectName),
@@ -502,18 +528,20 @@ pub enum Outcome {
         mission: MissionId,
         tasks: Vec<TaskId>,
     },
-    Polled(Option<schedule::Grant>),
+    Polled(Option<schedule::PollGrant>),
     Claim(claim::Acquired),
     Renewed {
         ttl_ms: u64,
     },
     Message(MessageId),
     Hook(HookId),
-    Queued(landing::Place),
+    Queued(landing::QueuePosition),
     Rule(RuleId),
-    Asked(ApprovalId),
+    #[serde(rename = "asked")]
+    Approval(ApprovalId),
     Decided(Vec<ApprovalId>),
-    Told(steer::Heard),
+    #[serde(rename = "told")]
+    Tell(intervention::TellOutcome),
     Runner {
         session: u64,
     },
@@ -521,7 +549,8 @@ pub enum Outcome {
         landing: Option<LandingId>,
     },
     Team(TeamName),
-    Heard(conversation::Heard),
+    #[serde(rename = "heard")]
+    ThreadMessage(conversation::ThreadMessageOutcome),
     /// The launch that has begun. `None` if it begins after a stop.
     Launched(Option<LaunchId>),
 }
@@ -533,7 +562,7 @@ pub struct Commit {
     pub events: Vec<Recorded>,
     pub rows: Rows,
     pub effects: Vec<(EffectKey, Effect)>,
-    pub outcome: Outcome,
+    pub outcome: CommandOutcome,
 }
 
 /// Decides a command against the board, without input, output, a clock or randomness.
@@ -545,8 +574,10 @@ pub fn decide(board: &Board, request: &Request, now: Now) -> Result<Commit, Refu
 pub fn decide_owned(board: &Board, request: Request, now: Now) -> Result<Commit, Refusal> {
     // A request with a known key gets the same answer, and nothing happens again (J9).
     if let Some(answer) = request.key.as_ref().and_then(|it| board.answers.get(it)) {
-        if answer.command != fingerprint(&request) {
-            return Err(Refusal::KeyReused { key: answer.key.clone() });
+        if answer.command_fingerprint != fingerprint(&request) {
+            return Err(Refusal::KeyReused {
+                key: answer.key.clone(),
+            });
         }
         return Ok(Commit {
             board: board.clone(),
@@ -556,14 +587,17 @@ pub fn decide_owned(board: &Board, request: Request, now: Now) -> Result<Commit,
             outcome: answer.outcome.clone(),
         });
     }
-    let known_as = request.key.as_ref().map(|key| (key.clone(), fingerprint(&request)));
+    let known_as = request
+        .key
+        .as_ref()
+        .map(|key| (key.clone(), fingerprint(&request)));
     let by = request.by.clone();
-    let mut draft = Draft::of(board, now).asked_by(by.clone());
+    let mut draft = Draft::new(board, now).with_actor(by.clone());
     let outcome = run(&mut draft, request, now)?;
     if let Some((key, command)) = known_as
         && draft.has_recorded()
     {
-        fleet::remember(&mut draft, key, command, outcome.clone(), now);
+        limits::store_answer(&mut draft, key, command, outcome.clone(), now);
     }
     let (mut events, mut effects) = (Vec::new(), Vec::new());
     let mut revision = board.revision;
@@ -578,209 +612,435 @@ pub fn decide_owned(board: &Board, request: Request, now: Now) -> Result<Commit,
             for (nth, effect) in (0..).zip(react::react(&mut draft, board, &event, now)?) {
                 effects.push((EffectKey { revision, nth }, effect));
             }
-            events.push(Recorded { revision, now, by: by.clone(), event });
+            events.push(Recorded {
+                revision,
+                now,
+                by: by.clone(),
+                event,
+            });
         }
     }
     let (board, rows) = draft.into_parts();
-    Ok(Commit { board, events, rows, effects, outcome })
+    Ok(Commit {
+        board,
+        events,
+        rows,
+        effects,
+        outcome,
+    })
 }
 
-/// Returns a number for a request and its actor (FNV-1a over the text), which is good enough to detect a key that
-/// is used for two requests.
+/// Returns a number for a request and its actor (FNV-1a over the text), which is good enough to
+/// detect a key that is used for two requests.
 fn fingerprint(request: &Request) -> u64 {
     let text = format!("{} {:?}", request.by, request.command);
-    text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
+    text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    })
 }
 
-fn run(draft: &mut Draft, request: Request, now: Now) -> Result<Outcome, Refusal> {
+fn run(draft: &mut Draft, request: Request, now: Now) -> Result<CommandOutcome, Refusal> {
     Ok(match request.command {
-        Command::AddProject(ask) => Outcome::Project(project::add(draft, ask, now)?),
-        Command::ChangeProject(ask) => Outcome::Project(project::change(draft, ask, now)?),
-        Command::RemoveProject(ask) => done(project::remove(draft, &ask.name)?),
-        Command::RegisterAgent(ask) => Outcome::Agent(agent::register(draft, ask, now)?),
-        Command::RemoveAgent { agent } => done(agent::remove(draft, &agent)?),
-        Command::LeaveAgent { agent, reason } => done(agent::leave(draft, &agent, &reason, now)?),
-        Command::SetLimits { limits } => done(fleet::limit(draft, limits)?),
-        Command::RegisterRunner(ask) => Outcome::Runner { session: runner::register(draft, ask, now)? },
-        Command::BeatRunner { runner, session } => done(runner::beat(draft, &runner, session, now)?),
-        Command::LeaveRunner { runner, session } => done(runner::leave(draft, &runner, session)?),
-        Command::DrainRunner { runner, reason } => done(runner::drain(draft, &runner, &reason)?),
-        Command::RemoveRunner { runner } => done(runner::remove(draft, &runner)?),
-        Command::AddChild { mission, task, assign, how } => {
+        Command::AddProject(ask) => CommandOutcome::Project(project::add(draft, ask, now)?),
+        Command::ChangeProject(ask) => CommandOutcome::Project(project::change(draft, ask, now)?),
+        Command::RemoveProject(ask) => done_outcome(project::remove(draft, &ask.name)?),
+        Command::RegisterAgent(ask) => CommandOutcome::Agent(agent::register(draft, ask, now)?),
+        Command::RemoveAgent { agent } => done_outcome(agent::remove(draft, &agent)?),
+        Command::LeaveAgent { agent, reason } => {
+            done_outcome(agent::take_offline(draft, &agent, &reason, now)?)
+        }
+        Command::SetLimits { limits } => done_outcome(limits::set_limits(draft, limits)?),
+        Command::RegisterRunner(ask) => CommandOutcome::Runner {
+            session: runner::register(draft, ask, now)?,
+        },
+        Command::BeatRunner { runner, session } => {
+            done_outcome(runner::heartbeat(draft, &runner, session, now)?)
+        }
+        Command::LeaveRunner { runner, session } => {
+            done_outcome(runner::sign_off(draft, &runner, session)?)
+        }
+        Command::DrainRunner { runner, reason } => {
+            done_outcome(runner::drain(draft, &runner, &reason)?)
+        }
+        Command::RemoveRunner { runner } => done_outcome(runner::remove(draft, &runner)?),
+        Command::AddChild {
+            mission,
+            task,
+            assign,
+            how,
+        } => {
             let id = lead::add_child(draft, mission, task, now)?;
             if assign.is_some() {
                 task::assign(draft, id, assign, how, now)?;
             }
-            Outcome::Task(id)
+            CommandOutcome::Task(id)
         }
         Command::AddTask { task, assign, how } => {
             let id = task::add(draft, task, None, now)?;
             if assign.is_some() {
                 task::assign(draft, id, assign, how, now)?;
             }
-            Outcome::Task(id)
+            CommandOutcome::Task(id)
         }
-        Command::AdoptTask { task, mission } => done(lead::adopt_child(draft, mission, task)?),
-        Command::EditTask { task, edit } => done(task::edit(draft, task, edit)?),
-        Command::Explore { task } => Outcome::Task(explore::begin(draft, task, now)?),
-        Command::AssignTask { task, to, how } => {
-            done(task::assign(draft, task, to, how, now).map_err(|it| it.told_to(&request.by))?)
+        Command::AdoptTask { task, mission } => {
+            done_outcome(lead::adopt_child(draft, mission, task)?)
         }
-        Command::AnswerOffer { task, agent, accept } => done(task::answer_offer(draft, task, &agent, accept)?),
-        Command::CancelTask { task, reason } => done(task::cancel(draft, task, &reason)?),
-        Command::StopTask { task, reason, pause } => {
+        Command::EditTask { task, edit } => done_outcome(task::edit(draft, task, edit)?),
+        Command::Explore { task } => {
+            CommandOutcome::Task(manifest_discovery::begin(draft, task, now)?)
+        }
+        Command::AssignTask { task, to, how } => done_outcome(
+            task::assign(draft, task, to, how, now).map_err(|it| it.addressed_to(&request.by))?,
+        ),
+        Command::AnswerOffer {
+            task,
+            agent,
+            accept,
+        } => done_outcome(task::answer_offer(draft, task, &agent, accept)?),
+        Command::CancelTask { task, reason } => done_outcome(task::cancel(draft, task, &reason)?),
+        Command::StopTask {
+            task,
+            reason,
+            pause,
+        } => {
             if pause {
                 task::edit(
                     draft,
                     task,
-                    task::Edit { paused: Some(task::Pause::Because(reason.clone())), ..task::Edit::default() },
+                    task::EditTask {
+                        paused: Some(task::SetPause::Pause(reason.clone())),
+                        ..task::EditTask::default()
+                    },
                 )?;
-                landing::stop(draft, task, &reason, now)?;
+                landing::hold_landing(draft, task, &reason, now)?;
             }
-            done(attempt::stop_task(draft, task, &reason)?)
+            done_outcome(attempt::stop_task(draft, task, &reason)?)
         }
-        Command::Poll(ask) => Outcome::Polled(schedule::poll(draft, &ask, None, now)?),
-        Command::PollSupervised { poll, facts } => Outcome::Polled(schedule::poll(draft, &poll, Some(&facts), now)?),
-        Command::Progress { task, attempt, token, text } => {
-            done(task::progress(draft, task, attempt, token, text, now)?)
+        Command::Poll(ask) => CommandOutcome::Polled(schedule::poll(draft, &ask, None, now)?),
+        Command::PollSupervised { poll, facts } => {
+            CommandOutcome::Polled(schedule::poll(draft, &poll, Some(&facts), now)?)
         }
-        Command::ReportEscape { task, attempt, token, finding } => {
-            done(scope::report(draft, (task, attempt, token), finding, now)?)
-        }
-        Command::Finish { task, attempt, token, output, not_needed, learnings } => {
+        Command::Progress {
+            task,
+            attempt,
+            token,
+            text,
+        } => done_outcome(task::progress(draft, task, attempt, token, text, now)?),
+        Command::ReportEscape {
+            task,
+            attempt,
+            token,
+            finding,
+        } => done_outcome(scope_escape::report_escape(
+            draft,
+            (task, attempt, token),
+            finding,
+            now,
+        )?),
+        Command::Finish {
+            task,
+            attempt,
+            token,
+            output,
+            not_needed,
+            learnings,
+        } => {
             // A supervised attempt is done when its program ends. Its report is stored until then.
-            let is_supervised = attempt::speaks_for(draft.board(), task, attempt, token)?.supervised;
+            let is_supervised =
+                attempt::require_attempt_of_task(draft.board(), task, attempt, token)?.supervised;
             approval::check_finish(draft.board(), attempt)?;
-            let said = attempt::FinishReport { output: output.clone(), not_needed, learnings };
+            let said = attempt::FinishReport {
+                output: output.clone(),
+                not_needed,
+                learnings,
+            };
             if is_supervised {
-                return Ok(done(attempt::note(draft, attempt, token, said)?));
+                return Ok(done_outcome(attempt::record_report(
+                    draft, attempt, token, said,
+                )?));
             }
             if said.is_result() {
-                attempt::note(draft, attempt, token, said)?;
+                attempt::record_report(draft, attempt, token, said)?;
             }
-            done(task::finish(draft, task, attempt, token, output)?)
+            done_outcome(task::finish(draft, task, attempt, token, output)?)
         }
-        Command::Ask { task, attempt, token, ask } => {
-            attempt::speaks_for(draft.board(), task, attempt, token)?;
-            Outcome::Asked(approval::request(draft, attempt, ask, now)?)
+        Command::Ask {
+            task,
+            attempt,
+            token,
+            request: ask,
+        } => {
+            attempt::require_attempt_of_task(draft.board(), task, attempt, token)?;
+            CommandOutcome::Approval(approval::on_tool_request(draft, attempt, ask, now)?)
         }
-        Command::GoOn { task, attempt, token, approval, assumed } => {
-            attempt::speaks_for(draft.board(), task, attempt, token)?;
-            done(approval::go_on(draft, attempt, approval, assumed)?)
+        Command::ContinueWithoutAnswer {
+            task,
+            attempt,
+            token,
+            approval,
+            assumed,
+        } => {
+            attempt::require_attempt_of_task(draft.board(), task, attempt, token)?;
+            done_outcome(approval::continue_without_answer(
+                draft, attempt, approval, assumed,
+            )?)
         }
-        Command::NoteHeard { attempt, approval } => {
-            approval::note_heard(draft, attempt, approval);
-            Outcome::Done
+        Command::MarkAnswerRead { attempt, approval } => {
+            approval::mark_answer_read(draft, attempt, approval);
+            CommandOutcome::Done
         }
-        Command::GiveUp { task, attempt, token, reason } => done(task::give_up(draft, task, attempt, token, reason)?),
-        Command::Land { task, first } => Outcome::Queued(landing::land(draft, task, first, &request.by, now)?),
-        Command::LandUnder { task, under } => {
-            Outcome::Queued(landing::land_under(draft, task, under, &request.by, now)?)
+        Command::GiveUp {
+            task,
+            attempt,
+            token,
+            reason,
+        } => done_outcome(task::give_up(draft, task, attempt, token, reason)?),
+        Command::Land { task, first } => {
+            CommandOutcome::Queued(landing::land(draft, task, first, &request.by, now)?)
         }
-        Command::Revise { task, text } => done(landing::revise(draft, task, text)?),
-        Command::Undo { done } => Outcome::Queued(landing::undo(draft, &done, &request.by, now)?),
-        Command::HoldQueue { project, reason } => done(landing::hold(draft, &project, reason, &request.by, now)?),
-        Command::AcceptTrunk { project, tip } => {
-            done(landing::trunk_check::accept(draft, &project, tip, request.by.to_string())?)
+        Command::LandWithLentClaim {
+            task,
+            lent_claim: under,
+        } => CommandOutcome::Queued(landing::land_with_lent_claim(
+            draft,
+            task,
+            under,
+            &request.by,
+            now,
+        )?),
+        Command::Revise { task, text } => done_outcome(landing::revise(draft, task, text)?),
+        Command::Undo { done } => {
+            CommandOutcome::Queued(landing::undo(draft, &done, &request.by, now)?)
         }
-        Command::ReleaseQueue { project } => done(landing::release(draft, &project)?),
-        Command::Tell { task, text } => Outcome::Told(steer::tell(draft, task, text)?),
-        Command::PauseTask { task, reason } => done(steer::pause(draft, task, &reason)?),
-        Command::ResumeTask { task } => done(steer::resume(draft, task)?),
-        Command::RetryTask { task, failed } => Outcome::Task(steer::retry(draft, task, failed.as_deref(), now)?),
-        Command::ResumeAgent { agent } => done(provider::resume(draft, &agent)?),
-        Command::Decide { approval, answer, reach, also } => {
-            let verdict = approval::Verdict { answer, reach, by: request.by };
-            Outcome::Decided(approval::decide_all(draft, approval, &also, &verdict, now)?)
+        Command::HoldQueue { project, reason } => done_outcome(landing::hold_queue(
+            draft,
+            &project,
+            reason,
+            &request.by,
+            now,
+        )?),
+        Command::AcceptTrunk { project, tip } => done_outcome(landing::trunk_check::accept(
+            draft,
+            &project,
+            tip,
+            request.by.to_string(),
+        )?),
+        Command::ReleaseQueue { project } => done_outcome(landing::release_queue(draft, &project)?),
+        Command::Tell { task, text } => {
+            CommandOutcome::Tell(intervention::send_message(draft, task, text)?)
         }
-        Command::Snooze { item, ms } => done(inbox::snooze(draft, item, ms, now)?),
-        Command::Dismiss { task } => done(inbox::dismiss(draft, task)?),
-        Command::AddRule { scope, effect, matter } => Outcome::Rule(policy::add(draft, scope, effect, matter)?),
-        Command::RemoveRule { rule } => done(policy::remove(draft, rule)?),
-        Command::SetBudget { scope, ceiling } => done(budget::set(draft, scope, ceiling)?),
-        Command::StartMission { mission, tasks, adopt } => plan::start_mission(draft, mission, tasks, adopt, now)?,
+        Command::PauseTask { task, reason } => {
+            done_outcome(intervention::pause(draft, task, &reason)?)
+        }
+        Command::ResumeTask { task } => done_outcome(intervention::resume(draft, task)?),
+        Command::RetryTask { task, failed } => {
+            CommandOutcome::Task(intervention::retry(draft, task, failed.as_deref(), now)?)
+        }
+        Command::ResumeAgent { agent } => done_outcome(provider_outage::resume(draft, &agent)?),
+        Command::Decide {
+            approval,
+            answer,
+            scope: reach,
+            also,
+        } => {
+            let verdict = approval::ApprovalAnswer {
+                answer,
+                scope: reach,
+                by: request.by,
+            };
+            CommandOutcome::Decided(approval::decide_all(draft, approval, &also, &verdict, now)?)
+        }
+        Command::Snooze { item, ms } => done_outcome(inbox::snooze(draft, item, ms, now)?),
+        Command::Dismiss { task } => done_outcome(inbox::dismiss(draft, task)?),
+        Command::AddRule {
+            scope,
+            effect,
+            subject: matter,
+        } => CommandOutcome::Rule(policy::add(draft, scope, effect, matter)?),
+        Command::RemoveRule { rule } => done_outcome(policy::remove(draft, rule)?),
+        Command::SetBudget { scope, ceiling } => done_outcome(budget::set(draft, scope, ceiling)?),
+        Command::StartMission {
+            mission,
+            tasks,
+            adopt,
+        } => plan::start_mission(draft, mission, tasks, adopt, now)?,
         Command::AskPlan(ask) => {
-            let (mission, task) = planning::ask(draft, ask, now)?;
-            Outcome::Mission { mission, tasks: vec![task] }
+            let (mission, task) = plan_request::request_plan(draft, ask, now)?;
+            CommandOutcome::Mission {
+                mission,
+                tasks: vec![task],
+            }
         }
-        Command::AskMission(ask) => Outcome::Mission { mission: lead::ask(draft, ask, now)?, tasks: vec![] },
-        Command::FinishMission { task, attempt, token, report } => {
-            done(lead::finish(draft, (task, attempt, token), report)?)
+        Command::AskMission(ask) => CommandOutcome::Mission {
+            mission: lead::request_mission(draft, ask, now)?,
+            tasks: vec![],
+        },
+        Command::FinishMission {
+            task,
+            attempt,
+            token,
+            report,
+        } => done_outcome(lead::finish(draft, (task, attempt, token), report)?),
+        Command::CancelMission { mission, reason } => {
+            done_outcome(mission::cancel(draft, mission, &reason, now)?)
         }
-        Command::CancelMission { mission, reason } => done(mission::cancel(draft, mission, &reason, now)?),
-        Command::HandOverMission { mission, to } => done(lead::hand_over(draft, mission, to, now)?),
-        Command::DrainMission { mission } => done(mission::drain(draft, mission)?),
-        Command::ResumeMission { mission } => done(mission::resume(draft, mission, now)?),
+        Command::HandOverMission { mission, to } => {
+            done_outcome(lead::hand_over(draft, mission, to, now)?)
+        }
+        Command::DrainMission { mission } => done_outcome(mission::drain(draft, mission)?),
+        Command::ResumeMission { mission } => done_outcome(mission::resume(draft, mission, now)?),
         Command::StopMission { mission, reason } => {
             mission::drain(draft, mission)?;
-            let tasks: Vec<TaskId> = draft.board().open_tasks_of(mission).map(|it| it.1).collect();
+            let tasks: Vec<TaskId> = draft
+                .board()
+                .open_tasks_of(mission)
+                .map(|it| it.1)
+                .collect();
             for task in tasks {
                 attempt::stop_task(draft, task, &reason)?;
-                landing::stop(draft, task, &reason, now)?;
+                landing::hold_landing(draft, task, &reason, now)?;
             }
-            Outcome::Done
+            CommandOutcome::Done
         }
         Command::Team(ask) => team::run(draft, *ask, now)?,
         Command::Converse(ask) => conversation::run(draft, *ask, now)?,
-        Command::ReportBridge(standing) => bridge::report(draft, standing, now),
-        Command::ReportBridges { all } => bridge::report_all(draft, all, now),
-        Command::ReportResolved { launch, found } => done(launch::resolved(draft, launch, found, now)?),
-        Command::Acquire(ask) => Outcome::Claim(claim::acquire(draft, ask, now)?),
-        Command::Renew { claim, token } => Outcome::Renewed { ttl_ms: claim::renew(draft, claim, token, now)? },
-        Command::Release { claim, token } => done(claim::release(draft, claim, token)?),
+        Command::ReportBridge(standing) => bridge_health::report(draft, standing, now),
+        Command::ReportBridges { all } => bridge_health::report_all(draft, all, now),
+        Command::ReportResolved { launch, found } => {
+            done_outcome(launch::on_resolved(draft, launch, found, now)?)
+        }
+        Command::Acquire(ask) => CommandOutcome::Claim(claim::acquire(draft, ask, now)?),
+        Command::Renew { claim, token } => CommandOutcome::Renewed {
+            ttl_ms: claim::renew(draft, claim, token, now)?,
+        },
+        Command::Release { claim, token } => done_outcome(claim::release(draft, claim, token)?),
         Command::CancelWait { wait } => {
             claim::cancel_wait(draft, wait);
-            Outcome::Done
+            CommandOutcome::Done
         }
-        Command::Post(ask) => Outcome::Message(bus::post(draft, ask, request.by, now)?),
-        Command::Route { project, message } => done(route::intake(draft, &project, &message, now)?),
-        Command::PostWith { post, extra } => Outcome::Message(bus::post_with(draft, post, extra, request.by, now)?),
-        Command::AddHook(ask) => Outcome::Hook(hook::add(draft, *ask, &request.by, now)?),
-        Command::PauseHook { hook, reason } => done(hook::pause(draft, hook, reason)?),
-        Command::ResumeHook { hook } => done(hook::resume(draft, hook, now)?),
-        Command::RemoveHook { hook } => done(hook::remove(draft, hook)?),
-        Command::MarkRead { agent, channel, read } => done(bus::mark_read(draft, agent, channel, read)?),
+        Command::Post(ask) => CommandOutcome::Message(bus::post(draft, ask, request.by, now)?),
+        Command::Route { project, message } => {
+            done_outcome(router::on_message(draft, &project, &message, now)?)
+        }
+        Command::PostWith { post, extra } => {
+            CommandOutcome::Message(bus::post_with(draft, post, extra, request.by, now)?)
+        }
+        Command::AddHook(ask) => CommandOutcome::Hook(hook::add(draft, *ask, &request.by, now)?),
+        Command::PauseHook { hook, reason } => done_outcome(hook::pause(draft, hook, reason)?),
+        Command::ResumeHook { hook } => done_outcome(hook::resume(draft, hook, now)?),
+        Command::RemoveHook { hook } => done_outcome(hook::remove(draft, hook)?),
+        Command::MarkRead {
+            agent,
+            channel,
+            read,
+        } => done_outcome(bus::mark_read(draft, agent, channel, read)?),
         Command::Resume { pid } => {
-            fleet::resume(draft, pid, now);
-            Outcome::Done
+            limits::resume_after_restart(draft, pid, now);
+            CommandOutcome::Done
         }
-        Command::Tick => done(tick::tick(draft, now)?),
-        Command::ReportExited { attempt, token, how } => done(attempt::exited(draft, attempt, token, how, now)?),
-        Command::ReportLaunched { attempt, token, sandbox, warnings } => {
-            done(attempt::launched(draft, attempt, token, sandbox, warnings)?)
-        }
-        Command::ReportDoubted { attempt, token, sign } => {
-            done(isolation::doubted(draft, (attempt, token), sign, now)?)
-        }
-        Command::ReportPortsTaken { attempt, token, taken } => {
-            done(attempt::ports_taken(draft, attempt, token, &taken, now)?)
-        }
-        Command::ReportSaid { attempt, token, n, said } => done(attempt::heard(draft, attempt, token, n, said, now)?),
-        Command::ReportSilent { attempt, token, since_ms } => done(steer::silent(draft, attempt, token, since_ms)?),
-        Command::ReportJudged { attempt, token, verdict, findings } => {
-            Outcome::Judged { landing: attempt::judged(draft, (attempt, token), verdict, findings, now)? }
-        }
-        Command::ReportTried { landing, found } => done(landing::tried(draft, landing, found, now)?),
-        Command::ReportMoved { landing, fence, found } => done(landing::moved(draft, landing, fence, found, now)?),
-        Command::ReportPushed { project, remote, commit, trouble } => {
-            done(landing::join::pushed(draft, &project, (remote, commit), trouble, now)?)
-        }
+        Command::Tick => done_outcome(tick::on_timers(draft, now)?),
+        Command::ReportExited {
+            attempt,
+            token,
+            exit: how,
+        } => done_outcome(attempt::on_program_exit(draft, attempt, token, how, now)?),
+        Command::ReportLaunched {
+            attempt,
+            token,
+            sandbox,
+            warnings,
+        } => done_outcome(attempt::on_launched(
+            draft, attempt, token, sandbox, warnings,
+        )?),
+        Command::ReportIsolationBreach {
+            attempt,
+            token,
+            sign,
+        } => done_outcome(isolation_breach::on_breach(
+            draft,
+            (attempt, token),
+            sign,
+            now,
+        )?),
+        Command::ReportPortsTaken {
+            attempt,
+            token,
+            taken,
+        } => done_outcome(attempt::on_ports_taken(draft, attempt, token, &taken, now)?),
+        Command::ReportAgentEvent {
+            attempt,
+            token,
+            n,
+            event: said,
+        } => done_outcome(attempt::on_agent_event(
+            draft, attempt, token, n, said, now,
+        )?),
+        Command::ReportSilent {
+            attempt,
+            token,
+            since_ms,
+        } => done_outcome(intervention::on_silence(draft, attempt, token, since_ms)?),
+        Command::ReportWorkVerdict {
+            attempt,
+            token,
+            verdict,
+            findings,
+        } => CommandOutcome::Judged {
+            landing: attempt::apply_verdict(draft, (attempt, token), verdict, findings, now)?,
+        },
+        Command::ReportTrial {
+            landing,
+            outcome: found,
+        } => done_outcome(landing::on_trial_result(draft, landing, found, now)?),
+        Command::ReportTrunkMove {
+            landing,
+            fence,
+            outcome: found,
+        } => done_outcome(landing::on_move_result(draft, landing, fence, found, now)?),
+        Command::ReportPushed {
+            project,
+            remote,
+            commit,
+            failure: trouble,
+        } => done_outcome(landing::remote_sync::on_pushed(
+            draft,
+            &project,
+            (remote, commit),
+            trouble,
+            now,
+        )?),
         Command::ReportCheckout { landing } => {
-            landing::look_again(draft, landing);
-            Outcome::Done
+            landing::on_checkout_changed(draft, landing);
+            CommandOutcome::Done
         }
-        Command::ReportDiverged { project, commit, found } => {
-            done(landing::join::diverged(draft, &project, commit, found, now)?)
-        }
-        Command::ReportTrunk { project, seen } => done(landing::trunk_check::compared(draft, &project, &seen, now)?),
-        Command::ReportCollisions { project, found } => done(radar::seen(draft, &project, &found, now)?),
-        Command::ReportHook { firing, ended, output, shut_in } => {
-            done(hook::ended(draft, firing, (ended, output), shut_in)?)
-        }
-        Command::ReportPerformed => Outcome::Done,
+        Command::ReportDiverged {
+            project,
+            commit,
+            found,
+        } => done_outcome(landing::remote_sync::on_diverged(
+            draft, &project, commit, found, now,
+        )?),
+        Command::ReportTrunk { project, seen } => done_outcome(landing::trunk_check::on_compared(
+            draft, &project, &seen, now,
+        )?),
+        Command::ReportCollisions { project, found } => done_outcome(
+            collision_forecast::apply_scan(draft, &project, &found, now)?,
+        ),
+        Command::ReportHook {
+            firing,
+            ended,
+            output,
+            sandbox_description: shut_in,
+        } => done_outcome(hook::on_command_ended(
+            draft,
+            firing,
+            (ended, output),
+            shut_in,
+        )?),
+        Command::ReportPerformed => CommandOutcome::Done,
     })
 }
 
-fn done((): ()) -> Outcome {
-    Outcome::Done
+fn done_outcome((): ()) -> CommandOutcome {
+    CommandOutcome::Done
 }

@@ -1,12 +1,13 @@
-//! Conversations: a thread of an outside service, bound to one agent's session in a workspace of its own.
+//! Conversations: a thread of an outside service, bound to one agent's session in a workspace of
+//! its own.
 //!
-//! The turns of a conversation are attempts at one task. Between two turns nothing runs: the task rests, with its
-//! workspace and its session, until somebody writes again. The output for people is a list of posts with stages. A
-//! bridge shows the latest stage of each post, in order, and reports it. So an outdated stage is never sent, and a
-//! crash neither loses a post nor posts it twice.
+//! The turns of a conversation are attempts at one task. Between two turns nothing runs: the task
+//! rests, with its workspace and its session, until somebody writes again. The output for people is
+//! a list of posts with stages. A bridge shows the latest stage of each post, in order, and reports
+//! it. So an outdated stage is never sent, and a crash neither loses a post nor posts it twice.
 //!
-//! Each incoming message has a delivery key. The key is recorded in the same commit as the consequences of the
-//! message, or not at all (B1).
+//! Each incoming message has a delivery key. The key is recorded in the same commit as the
+//! consequences of the message, or not at all (B1).
 
 mod post; // posts for people
 pub mod review; // requests for reviews
@@ -18,20 +19,25 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use crate::agent_protocol::{RequestAnswer, RequestContent};
 use crate::board::{Board, Draft};
 use crate::bus::{self, Message};
-use crate::command::{Actor, Outcome};
+use crate::command::{Actor, CommandOutcome};
 use crate::event::{Event, facts};
-use crate::ids::{AgentName, ApprovalId, AttemptId, CommitId, ConversationId, MessageId, Now, ProjectName, TaskId};
+use crate::ids::{
+    AgentName, ApprovalId, AttemptId, CommitId, ConversationId, MessageId, Now, ProjectName, TaskId,
+};
 use crate::refusal::Refusal;
-use crate::session::{Answer, Want};
-use crate::task::{self, Status};
-use crate::{agent, approval, route};
+use crate::task::{self, TaskStatus};
+use crate::{agent, approval, router};
 
-pub use post::{Post, Shown, Tone, What};
-pub(crate) use post::{asked, decided};
-pub(crate) use turn::{Left, did_not_land, lost, returned, settled, turned};
-pub use turn::{Turn, TurnState, Work};
+pub use post::{NoteTone, PostContent, ShowOutcome, ThreadPost};
+pub(crate) use post::{on_approval_asked, on_approval_decided};
+pub use turn::{ConversationTurn, TurnState, TurnWork};
+pub(crate) use turn::{
+    TurnResult, on_landing_failed, on_task_lost, on_task_returned, on_task_settled,
+    on_turn_finished,
+};
 
 /// An outside service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -45,7 +51,12 @@ pub enum Service {
 }
 
 impl Service {
-    pub const ALL: [Service; 4] = [Service::Slack, Service::Github, Service::Linear, Service::Telegram];
+    pub const ALL: [Service; 4] = [
+        Service::Slack,
+        Service::Github,
+        Service::Linear,
+        Service::Telegram,
+    ];
 
     pub fn name(self) -> &'static str {
         match self {
@@ -94,7 +105,7 @@ pub enum FollowUps {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
-pub enum Deliver {
+pub enum ChangeDestination {
     /// The changes are kept until somebody says `land`.
     #[default]
     Review,
@@ -107,21 +118,22 @@ pub enum Deliver {
 /// A request of a person who may not ask for work, until an operator has decided on it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct Held {
+pub struct HeldRequest {
     pub by: Author,
     pub text: String,
     pub source: String,
-    pub wall: u64,
+    #[serde(rename = "wall")]
+    pub unix_ms: u64,
 }
 
 /// A pull request that shows a conversation's work.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct Pull {
+pub struct ConversationPull {
     pub number: u64,
     pub url: String,
-    /// The thread of the pull request, in the form of thread keys. A message there goes to the agent that opened
-    /// the pull request.
+    /// The thread of the pull request, in the form of thread keys. A message there goes to the
+    /// agent that opened the pull request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub thread: Option<String>,
     /// The branch of the pull request.
@@ -133,18 +145,19 @@ pub struct Pull {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case", tag = "came")]
-pub enum LandingEnd {
+pub enum ConversationLandingEnd {
     /// This work is on the trunk, as that commit.
     Landed { work: CommitId, commit: CommitId },
     /// This work did not land, for now.
     Failed { work: CommitId, reason: String },
 }
 
-impl LandingEnd {
+impl ConversationLandingEnd {
     /// Returns the work that was landing.
     pub fn work(&self) -> &CommitId {
         match self {
-            LandingEnd::Landed { work, .. } | LandingEnd::Failed { work, .. } => work,
+            ConversationLandingEnd::Landed { work, .. }
+            | ConversationLandingEnd::Failed { work, .. } => work,
         }
     }
 }
@@ -152,9 +165,10 @@ impl LandingEnd {
 /// The part of a conversation's work that is on the remote.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct Pushed {
+pub struct PushedWork {
     pub commit: CommitId,
-    pub trouble: Option<String>,
+    #[serde(rename = "trouble")]
+    pub failure: Option<String>,
 }
 
 /// A thread of an outside service, bound to one agent's session.
@@ -170,12 +184,13 @@ pub struct Conversation {
     /// The thread. Other agents may be in it too.
     pub thread: String,
     /// The address of the thread for the service's API, in the service's own terms.
-    pub place: BTreeMap<String, String>,
+    #[serde(rename = "place")]
+    pub address: BTreeMap<String, String>,
     pub title: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub url: Option<String>,
     #[serde(default)]
-    pub deliver: Deliver,
+    pub deliver: ChangeDestination,
     /// Instructions for the agent from the settings of its channel or repository.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prompt: Option<String>,
@@ -183,108 +198,124 @@ pub struct Conversation {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub task: Option<TaskId>,
     /// The last turns, the latest last. Of older turns only the number is known.
-    pub turns: Vec<Turn>,
+    pub turns: Vec<ConversationTurn>,
     pub turn_count: u64,
     /// Posts that people see or will see, the latest last.
-    pub posts: Vec<Post>,
+    pub posts: Vec<ThreadPost>,
     pub post_count: u64,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub held: Vec<Held>,
+    pub held: Vec<HeldRequest>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub pushed: Option<Pushed>,
+    pub pushed: Option<PushedWork>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub pull: Option<Pull>,
+    pub pull: Option<ConversationPull>,
     /// The outcome of the last landing of the conversation's work.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub landing_end: Option<LandingEnd>,
+    pub landing_end: Option<ConversationLandingEnd>,
     /// Messages that this conversation posted on the bus and whose answers belong into the thread.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub said: Vec<MessageId>,
+    #[serde(rename = "said")]
+    pub bus_messages: Vec<MessageId>,
     /// The revision at which somebody last addressed the conversation.
-    pub addressed: u64,
+    #[serde(rename = "addressed")]
+    pub addressed_revision: u64,
     pub idle_ms: u64,
-    /// The time at which the conversation counts as idle, on the fleet clock. Absent while it has work.
+    /// The time at which the conversation counts as idle, on the fleet clock. Absent while it has
+    /// work.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub idle_at: Option<u64>,
+    #[serde(rename = "idle_at")]
+    pub idle_deadline_fleet_ms: Option<u64>,
     /// The workspace and the session were removed. The next message starts with new ones.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub expired: bool,
     /// The conversation is over.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub closed: bool,
-    pub created_wall: u64,
-    pub updated_wall: u64,
+    #[serde(rename = "created_wall")]
+    pub created_unix_ms: u64,
+    #[serde(rename = "updated_wall")]
+    pub updated_unix_ms: u64,
 }
 
 impl Conversation {
     /// Returns the turn that is under way, or that waits for its task to start.
-    pub fn working(&self) -> Option<&Turn> {
+    pub fn current_turn(&self) -> Option<&ConversationTurn> {
         self.turns.iter().find(|it| it.state == TurnState::Working)
     }
 
     /// Returns the number of prompts that wait for the turn under way to end.
-    pub fn queued(&self) -> usize {
-        self.turns.iter().filter(|it| it.state == TurnState::Queued).count()
+    pub fn queued_count(&self) -> usize {
+        self.turns
+            .iter()
+            .filter(|it| it.state == TurnState::Queued)
+            .count()
     }
 
-    /// Returns whether people can talk to the agent in this thread, which is the conversation's own thread or the
-    /// thread of its pull request at the same service.
-    pub fn is_in(&self, thread: &str) -> bool {
+    /// Returns whether people can talk to the agent in this thread, which is the conversation's own
+    /// thread or the thread of its pull request at the same service.
+    pub fn is_in_thread(&self, thread: &str) -> bool {
         let pull = self.pull.as_ref().and_then(|it| it.thread.as_deref());
-        self.thread == thread || pull == Some(thread) && thread.split(':').next() == Some(self.service.name())
+        self.thread == thread
+            || pull == Some(thread) && thread.split(':').next() == Some(self.service.name())
     }
 
     /// Returns the posts that must still be shown, oldest first.
-    pub fn unshown(&self) -> impl Iterator<Item = &Post> {
+    pub fn unshown_posts(&self) -> impl Iterator<Item = &ThreadPost> {
         self.posts.iter().filter(|it| it.is_due())
     }
 }
 
 /// The record of an accepted delivery. The same delivery is never accepted again.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Delivery {
+pub struct DeliveryRecord {
     /// The service, the agent and the service's own id of the delivery.
     pub key: String,
-    pub until_at: u64,
+    #[serde(rename = "until_at")]
+    pub deadline_fleet_ms: u64,
 }
 
 facts! {
     /// A conversation began, went on, or was shown.
-    Changed { conversation: Arc<Conversation> }
+    ConversationChanged { conversation: Arc<Conversation> }
     /// Nobody wrote for a long time, so the workspace and the session are removed.
-    Expired { conversation: ConversationId, workspace: Option<AttemptId> }
-    Taken { delivery: Delivery }
-    Forgotten { delivery: String }
+    ConversationExpired { conversation: ConversationId, workspace: Option<AttemptId> }
+    DeliveryTaken { delivery: DeliveryRecord }
+    DeliveryForgotten { delivery: String }
     /// The branch is to be pushed.
-    Pushing { conversation: ConversationId, commit: CommitId }
+    ConversationPushing { conversation: ConversationId, commit: CommitId }
 }
 
 /// A message in a thread, as a service's bridge understood it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Hear {
+pub struct ThreadMessage {
     pub delivery: String,
     pub service: Service,
     pub agent: AgentName,
     pub project: ProjectName,
     pub key: String,
     pub thread: String,
-    pub place: BTreeMap<String, String>,
+    #[serde(rename = "place")]
+    pub address: BTreeMap<String, String>,
     pub title: String,
     pub url: Option<String>,
     pub author: Author,
     /// The author may ask for work.
-    pub may: bool,
+    #[serde(rename = "may")]
+    pub may_ask_for_work: bool,
     /// An author who may not ask for work gets a reply that says so.
-    pub refuse_aloud: bool,
+    #[serde(rename = "refuse_aloud")]
+    pub should_reply_to_refused: bool,
     pub text: String,
     /// The service's id of the message.
     pub source: String,
     /// The message mentions this agent.
-    pub called: bool,
+    #[serde(rename = "called")]
+    pub mentions_agent: bool,
     /// The message addresses another agent or a person.
-    pub calls_another: bool,
+    #[serde(rename = "calls_another")]
+    pub addresses_another: bool,
     pub follow_ups: FollowUps,
-    pub deliver: Deliver,
+    pub deliver: ChangeDestination,
     pub prompt: Option<String>,
     /// The visible thread, if the agent shall see it.
     pub context: Option<String>,
@@ -301,11 +332,13 @@ pub struct Hear {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case", tag = "heard")]
-pub enum Heard {
+pub enum ThreadMessageOutcome {
     /// The message was handled before.
-    Again,
+    #[serde(rename = "again")]
+    Duplicate,
     /// The message is not for this agent, or too many requests are waiting for an operator.
-    NotForUs,
+    #[serde(rename = "not_for_us")]
+    Ignored,
     /// An operator must allow the request first.
     Held {
         conversation: ConversationId,
@@ -328,9 +361,13 @@ pub enum Heard {
 /// A request about conversations.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "ask")]
-#[allow(clippy::large_enum_variant, reason = "few are under way at once, and none is kept")]
-pub enum Ask {
-    Hear(Hear),
+#[allow(
+    clippy::large_enum_variant,
+    reason = "few are under way at once, and none is kept"
+)]
+pub enum ConversationCommand {
+    #[serde(rename = "hear")]
+    HandleMessage(ThreadMessage),
     /// Ends the turn under way, and drops the messages that wait behind it.
     Stop {
         conversation: ConversationId,
@@ -343,240 +380,336 @@ pub enum Ask {
         source: String,
     },
     /// Accepts held requests as if their authors were allowed to ask.
-    Accept {
-        conversation: ConversationId,
-    },
+    Accept { conversation: ConversationId },
     /// Drops held requests.
-    Refuse {
-        conversation: ConversationId,
-    },
+    Refuse { conversation: ConversationId },
     /// Ends a conversation for good.
-    Close {
-        conversation: ConversationId,
-    },
-    /// A bridge is about to make a post. After a crash, a post that was begun but not shown is searched for before
-    /// it is made.
-    Begin {
+    Close { conversation: ConversationId },
+    /// A bridge is about to make a post. After a crash, a post that was begun but not shown is
+    /// searched for before it is made.
+    #[serde(rename = "begin")]
+    BeginPost {
         conversation: ConversationId,
         post: u64,
     },
     /// A bridge shows a stage of a post, or reports why it never can.
-    Show {
+    #[serde(rename = "show")]
+    ReportShown {
         conversation: ConversationId,
         post: u64,
-        shown: Shown,
+        shown: ShowOutcome,
     },
     /// The branch was pushed, or could not be pushed.
-    Push {
+    #[serde(rename = "push")]
+    ReportPush {
         conversation: ConversationId,
-        pushed: Pushed,
+        pushed: PushedWork,
     },
     /// A pull request for the work was opened.
-    Open {
+    #[serde(rename = "open")]
+    ReportPullRequest {
         conversation: ConversationId,
-        pull: Pull,
+        pull: ConversationPull,
     },
 }
 
 /// The time for which a delivery is remembered, longer than any service repeats one.
-pub const DELIVERY_KEPT_MS: u64 = 8 * 24 * 3_600_000;
+pub const DELIVERY_RETENTION_MS: u64 = 8 * 24 * 3_600_000;
 /// The time after which an idle conversation is closed.
-const CLOSED_AFTER_MS: u64 = 30 * 24 * 3_600_000;
+const CLOSE_DELAY_MS: u64 = 30 * 24 * 3_600_000;
 /// The largest number of turns that are kept with a conversation.
-pub(crate) const MOST_TURNS: usize = 20;
+pub(crate) const MAX_TURNS: usize = 20;
 /// The largest number of posts that are kept with a conversation.
-pub(crate) const MOST_POSTS: usize = 40;
+pub(crate) const MAX_POSTS: usize = 40;
 /// The largest number of waiting prompts in one conversation.
-const MOST_QUEUED: usize = 20;
+const MAX_QUEUED_PROMPTS: usize = 20;
 /// The largest number of held requests of one conversation.
-const MOST_HELD: usize = 5;
+const MAX_HELD_REQUESTS: usize = 5;
 /// The largest number of conversations that have only held requests.
-const MOST_HELD_THREADS: usize = 200;
+const MAX_HELD_CONVERSATIONS: usize = 200;
 /// The largest text of a message, in bytes.
-pub const LONGEST_TEXT: usize = 64 * 1024;
+pub const MAX_TEXT_BYTES: usize = 64 * 1024;
 
 /// Carries out a request about conversations.
-pub fn run(draft: &mut Draft, ask: Ask, now: Now) -> Result<Outcome, Refusal> {
+pub fn run(
+    draft: &mut Draft,
+    ask: ConversationCommand,
+    now: Now,
+) -> Result<CommandOutcome, Refusal> {
     match ask {
-        Ask::Hear(it) => return Ok(Outcome::Heard(hear(draft, it, now)?)),
-        Ask::Stop { conversation, by, delivery } => {
+        ConversationCommand::HandleMessage(it) => {
+            return Ok(CommandOutcome::ThreadMessage(on_message(draft, it, now)?));
+        }
+        ConversationCommand::Stop {
+            conversation,
+            by,
+            delivery,
+        } => {
             if let Some(delivery) = delivery
-                && !take(draft, &delivery, now)
+                && !record_delivery(draft, &delivery, now)
             {
-                return Ok(Outcome::Done);
+                return Ok(CommandOutcome::Done);
             }
             turn::stop(draft, conversation, &by, now)?;
         }
-        Ask::Withdraw { conversation, source } => turn::withdraw(draft, conversation, &source, now)?,
-        Ask::Accept { conversation } => accept(draft, conversation, now)?,
-        Ask::Refuse { conversation } => {
+        ConversationCommand::Withdraw {
+            conversation,
+            source,
+        } => turn::withdraw(draft, conversation, &source, now)?,
+        ConversationCommand::Accept { conversation } => accept_held(draft, conversation, now)?,
+        ConversationCommand::Refuse { conversation } => {
             let mut it = find(draft.board(), conversation)?;
             it.held.clear();
-            change(draft, it, now);
+            record_change(draft, it, now);
         }
-        Ask::Close { conversation } => close(draft, conversation, "the conversation was closed", now)?,
-        Ask::Begin { conversation, post } => post::begin(draft, conversation, post, now)?,
-        Ask::Show { conversation, post, shown } => post::show(draft, conversation, post, shown, now)?,
-        Ask::Push { conversation, pushed } => {
+        ConversationCommand::Close { conversation } => {
+            close(draft, conversation, "the conversation was closed", now)?
+        }
+        ConversationCommand::BeginPost { conversation, post } => {
+            post::begin_post(draft, conversation, post, now)?
+        }
+        ConversationCommand::ReportShown {
+            conversation,
+            post,
+            shown,
+        } => post::on_shown(draft, conversation, post, shown, now)?,
+        ConversationCommand::ReportPush {
+            conversation,
+            pushed,
+        } => {
             let mut it = find(draft.board(), conversation)?;
-            if let Some(trouble) = &pushed.trouble {
-                let text =
-                    format!("The branch could not be pushed: {trouble}. The work is kept; see regatta bridge list");
-                post::note(&mut it, Tone::Trouble, text);
+            if let Some(trouble) = &pushed.failure {
+                let text = format!(
+                    "The branch could not be pushed: {trouble}. The work is kept; see regatta \
+                    bridge list"
+                );
+                post::add_note(&mut it, NoteTone::Trouble, text);
             }
             it.pushed = Some(pushed);
-            post::pull(&mut it);
-            change(draft, it, now);
+            post::add_pull_request(&mut it);
+            record_change(draft, it, now);
         }
-        Ask::Open { conversation, pull } => {
+        ConversationCommand::ReportPullRequest { conversation, pull } => {
             let mut it = find(draft.board(), conversation)?;
             it.pull = Some(pull);
             post::restage_last_turn(&mut it);
-            change(draft, it, now);
+            record_change(draft, it, now);
         }
     }
-    Ok(Outcome::Done)
+    Ok(CommandOutcome::Done)
 }
 
 /// Returns the open conversation with that number.
 pub fn find(board: &Board, id: ConversationId) -> Result<Conversation, Refusal> {
-    board.conversations.get(&id).map(|it| Conversation::clone(it)).ok_or_else(|| {
-        Refusal::missing(format!("there is no open conversation {id}"), "see them: regatta bridge conversations")
-    })
+    board
+        .conversations
+        .get(&id)
+        .map(|it| Conversation::clone(it))
+        .ok_or_else(|| {
+            Refusal::missing(
+                format!("there is no open conversation {id}"),
+                "see them: regatta bridge conversations",
+            )
+        })
 }
 
-/// Returns the open conversation with this key. On a pull request, an agent continues the conversation that opened
-/// it, so a key of the pull request's thread also finds that conversation.
-pub fn by_key<'a>(board: &'a Board, key: &str) -> Option<&'a Arc<Conversation>> {
+/// Returns the open conversation with this key. On a pull request, an agent continues the
+/// conversation that opened it, so a key of the pull request's thread also finds that conversation.
+pub fn find_by_key<'a>(board: &'a Board, key: &str) -> Option<&'a Arc<Conversation>> {
     let own = board.conversations.values().find(|it| it.key == key);
     own.or_else(|| {
         let (thread, agent) = key.rsplit_once(':')?;
-        board.conversations.values().find(|it| it.agent.as_str() == agent && it.is_in(thread))
+        board
+            .conversations
+            .values()
+            .find(|it| it.agent.as_str() == agent && it.is_in_thread(thread))
     })
 }
 
 /// Returns the conversation whose turns are attempts at `task`.
-fn of_task(board: &Board, task: TaskId) -> Option<Conversation> {
-    board.conversations.values().find(|it| it.task == Some(task)).map(|it| Conversation::clone(it))
+fn find_by_task(board: &Board, task: TaskId) -> Option<Conversation> {
+    board
+        .conversations
+        .values()
+        .find(|it| it.task == Some(task))
+        .map(|it| Conversation::clone(it))
 }
 
 /// Records a changed conversation, with its posts and its idle time brought up to date.
-pub(super) fn change(draft: &mut Draft, mut it: Conversation, now: Now) {
-    it.updated_wall = now.wall;
+pub(super) fn record_change(draft: &mut Draft, mut it: Conversation, now: Now) {
+    it.updated_unix_ms = now.unix_ms;
     post::restage_queued(&mut it);
-    turn::trim(&mut it);
-    post::trim(&mut it);
-    let busy = it.turns.iter().any(|it| matches!(it.state, TurnState::Working | TurnState::Queued));
-    it.idle_at = if busy { None } else { Some(it.idle_at.unwrap_or(now.at + it.idle_ms)) };
-    draft.record(Event::ConversationChanged(Changed { conversation: it.into() }));
+    turn::trim_turns(&mut it);
+    post::trim_posts(&mut it);
+    let busy = it
+        .turns
+        .iter()
+        .any(|it| matches!(it.state, TurnState::Working | TurnState::Queued));
+    it.idle_deadline_fleet_ms = if busy {
+        None
+    } else {
+        Some(
+            it.idle_deadline_fleet_ms
+                .unwrap_or(now.fleet_ms + it.idle_ms),
+        )
+    };
+    draft.record(Event::ConversationChanged(ConversationChanged {
+        conversation: it.into(),
+    }));
 }
 
 /// Records a delivery. Returns `false` if it was recorded before (B1).
-fn take(draft: &mut Draft, key: &str, now: Now) -> bool {
+fn record_delivery(draft: &mut Draft, key: &str, now: Now) -> bool {
     if draft.board().deliveries.contains_key(key) {
         return false;
     }
-    let delivery = Delivery { key: key.to_owned(), until_at: now.at + DELIVERY_KEPT_MS };
-    draft.record(Event::DeliveryTaken(Taken { delivery }));
+    let delivery = DeliveryRecord {
+        key: key.to_owned(),
+        deadline_fleet_ms: now.fleet_ms + DELIVERY_RETENTION_MS,
+    };
+    draft.record(Event::DeliveryTaken(DeliveryTaken { delivery }));
     true
 }
 
 /// Removes a delivery whose time has passed.
-pub(crate) fn forget(draft: &mut Draft, key: &str, now: Now) {
-    if draft.board().deliveries.get(key).is_some_and(|it| *it <= now.at) {
-        draft.record(Event::DeliveryForgotten(Forgotten { delivery: key.to_owned() }));
+pub(crate) fn forget_delivery(draft: &mut Draft, key: &str, now: Now) {
+    if draft
+        .board()
+        .deliveries
+        .get(key)
+        .is_some_and(|it| *it <= now.fleet_ms)
+    {
+        draft.record(Event::DeliveryForgotten(DeliveryForgotten {
+            delivery: key.to_owned(),
+        }));
     }
 }
 
-/// Returns whether a message that mentions no agent is for this agent. The decision is made here, because each of
-/// several apps receives every message.
-fn follows(board: &Board, ask: &Hear, own: Option<&Conversation>) -> bool {
-    let Some(own) = own.filter(|it| it.turn_count > 0) else { return false };
-    if ask.calls_another {
+/// Returns whether a message that mentions no agent is for this agent. The decision is made here,
+/// because each of several apps receives every message.
+fn is_for_agent(board: &Board, ask: &ThreadMessage, own: Option<&Conversation>) -> bool {
+    let Some(own) = own.filter(|it| it.turn_count > 0) else {
+        return false;
+    };
+    if ask.addresses_another {
         return false;
     }
-    let in_thread: Vec<_> =
-        board.conversations.values().filter(|it| it.is_in(&ask.thread) && it.turn_count > 0).collect();
+    let in_thread: Vec<_> = board
+        .conversations
+        .values()
+        .filter(|it| it.is_in_thread(&ask.thread) && it.turn_count > 0)
+        .collect();
     match (ask.follow_ups, in_thread.len()) {
         (FollowUps::Never, _) => false,
         (FollowUps::All, _) | (FollowUps::Mention | FollowUps::Last, 0 | 1) => true,
         (FollowUps::Mention, _) => false,
-        (FollowUps::Last, _) => in_thread.iter().all(|it| it.addressed <= own.addressed),
+        (FollowUps::Last, _) => in_thread
+            .iter()
+            .all(|it| it.addressed_revision <= own.addressed_revision),
     }
 }
 
 /// Handles a message in a thread.
-fn hear(draft: &mut Draft, ask: Hear, now: Now) -> Result<Heard, Refusal> {
+fn on_message(
+    draft: &mut Draft,
+    ask: ThreadMessage,
+    now: Now,
+) -> Result<ThreadMessageOutcome, Refusal> {
     let board = draft.board();
     if board.deliveries.contains_key(&ask.delivery) {
-        return Ok(Heard::Again);
+        return Ok(ThreadMessageOutcome::Duplicate);
     }
-    let known = by_key(board, &ask.key).map(|it| Conversation::clone(it));
-    if !ask.called && !follows(board, &ask, known.as_ref()) {
-        return Ok(Heard::NotForUs);
+    let known = find_by_key(board, &ask.key).map(|it| Conversation::clone(it));
+    if !ask.mentions_agent && !is_for_agent(board, &ask, known.as_ref()) {
+        return Ok(ThreadMessageOutcome::Ignored);
     }
     if !board.projects.contains_key(&ask.project) {
-        return Err(Refusal::NoSuchProject { project: ask.project });
+        return Err(Refusal::NoSuchProject {
+            project: ask.project,
+        });
     }
     agent::find(board, &ask.agent)?;
     let waiting = |it: &&Arc<Conversation>| !it.held.is_empty() && it.turn_count == 0;
-    if !ask.may && known.is_none() && board.conversations.values().filter(waiting).count() >= MOST_HELD_THREADS {
-        return Ok(Heard::NotForUs); // protects the operator against a flood of requests
+    if !ask.may_ask_for_work
+        && known.is_none()
+        && board.conversations.values().filter(waiting).count() >= MAX_HELD_CONVERSATIONS
+    {
+        // protects the operator against a flood of requests
+        return Ok(ThreadMessageOutcome::Ignored);
     }
-    take(draft, &ask.delivery, now);
-    let mut it = known.unwrap_or_else(|| fresh(draft.board(), &ask, now));
+    record_delivery(draft, &ask.delivery, now);
+    let mut it = known.unwrap_or_else(|| new_conversation(draft.board(), &ask, now));
     let id = it.id;
-    if !ask.may {
-        if it.held.len() < MOST_HELD {
+    if !ask.may_ask_for_work {
+        if it.held.len() < MAX_HELD_REQUESTS {
             let text = ask.text.chars().take(2_000).collect();
-            it.held.push(Held { by: ask.author.clone(), text, source: ask.source.clone(), wall: now.wall });
+            it.held.push(HeldRequest {
+                by: ask.author.clone(),
+                text,
+                source: ask.source.clone(),
+                unix_ms: now.unix_ms,
+            });
         }
-        let said = it.posts.iter().any(|it| matches!(&it.what, What::Note { tone: Tone::Refusal, .. }));
-        if ask.refuse_aloud && !said {
-            let text = "Only people on this project's list can ask for work here. An operator has been notified.";
-            post::note(&mut it, Tone::Refusal, text.into());
+        let said = it.posts.iter().any(|it| {
+            matches!(
+                &it.content,
+                PostContent::Note {
+                    tone: NoteTone::Refusal,
+                    ..
+                }
+            )
+        });
+        if ask.should_reply_to_refused && !said {
+            let text = "Only people on this project's list can ask for work here. An operator has \
+                been notified.";
+            post::add_note(&mut it, NoteTone::Refusal, text.into());
         }
-        change(draft, it, now);
-        return Ok(Heard::Held { conversation: id });
+        record_change(draft, it, now);
+        return Ok(ThreadMessageOutcome::Held { conversation: id });
     }
     (it.deliver, it.prompt, it.idle_ms) = (ask.deliver, ask.prompt.clone(), ask.idle_ms);
-    it.place.extend(ask.place.clone());
-    it.idle_at = Some(now.at + ask.idle_ms);
-    it.addressed = draft.next_revision();
-    if ask.text.len() > LONGEST_TEXT {
-        let text = "This message is longer than 64 KiB, so it was ignored. Shorten it, or put the text into a file.";
-        post::note(&mut it, Tone::Trouble, text.into());
-        change(draft, it, now);
-        return Ok(Heard::Commanded { conversation: id });
+    it.address.extend(ask.address.clone());
+    it.idle_deadline_fleet_ms = Some(now.fleet_ms + ask.idle_ms);
+    it.addressed_revision = draft.next_revision();
+    if ask.text.len() > MAX_TEXT_BYTES {
+        let text = "This message is longer than 64 KiB, so it was ignored. Shorten it, or put the \
+            text into a file.";
+        post::add_note(&mut it, NoteTone::Trouble, text.into());
+        record_change(draft, it, now);
+        return Ok(ThreadMessageOutcome::Commanded { conversation: id });
     }
     let mut text = ask.text.trim().to_owned();
-    match command(&text) {
-        Some(Word::Stop) => {
-            change(draft, it, now);
+    match parse_command(&text) {
+        Some(ThreadCommand::Stop) => {
+            record_change(draft, it, now);
             turn::stop(draft, id, &ask.author.name, now)?;
-            return Ok(Heard::Stopped { conversation: id });
+            return Ok(ThreadMessageOutcome::Stopped { conversation: id });
         }
-        Some(Word::Land) if it.task.is_some() => {
-            post::seen(&mut it, &ask.source);
-            change(draft, it, now);
+        Some(ThreadCommand::Land) if it.task.is_some() => {
+            post::add_seen(&mut it, &ask.source);
+            record_change(draft, it, now);
             turn::land(draft, id, &ask.author, now)?;
-            return Ok(Heard::Commanded { conversation: id });
+            return Ok(ThreadMessageOutcome::Commanded { conversation: id });
         }
-        Some(Word::Router) => {
-            post::seen(&mut it, &ask.source);
-            change(draft, it, now);
-            tell_router(draft, id, &ask.author, text, now)?;
-            return Ok(Heard::Commanded { conversation: id });
+        Some(ThreadCommand::Router) => {
+            post::add_seen(&mut it, &ask.source);
+            record_change(draft, it, now);
+            send_to_router(draft, id, &ask.author, text, now)?;
+            return Ok(ThreadMessageOutcome::Commanded { conversation: id });
         }
         _ => {}
     }
-    if let Some((approval, answer)) = answers(draft.board(), &it, &text) {
-        post::seen(&mut it, &ask.source);
+    if let Some((approval, answer)) = approval_answer(draft.board(), &it, &text) {
+        post::add_seen(&mut it, &ask.source);
         let by = Actor::Person(format!("{}:{}", it.service, ask.author.name));
-        change(draft, it, now);
-        let verdict = approval::Verdict { answer, reach: approval::Reach::Once, by };
+        record_change(draft, it, now);
+        let verdict = approval::ApprovalAnswer {
+            answer,
+            scope: approval::AnswerScope::Once,
+            by,
+        };
         approval::decide(draft, approval, &verdict, now)?;
-        return Ok(Heard::Commanded { conversation: id });
+        return Ok(ThreadMessageOutcome::Commanded { conversation: id });
     }
     if text.is_empty() && ask.context.is_none() {
         let note = if ask.attachments.is_empty() {
@@ -584,53 +717,76 @@ fn hear(draft: &mut Draft, ask: Hear, now: Now) -> Result<Heard, Refusal> {
         } else {
             "I cannot open attachments. Say in words what is to be done."
         };
-        post::note(&mut it, Tone::Plain, note.into());
-        change(draft, it, now);
-        return Ok(Heard::Commanded { conversation: id });
+        post::add_note(&mut it, NoteTone::Plain, note.into());
+        record_change(draft, it, now);
+        return Ok(ThreadMessageOutcome::Commanded { conversation: id });
     }
     if !ask.attachments.is_empty() {
         let names = task::one_line(&ask.attachments.join(", "), 300);
         text += &format!("\n\n(Attached to this message, and not readable for you: {names})");
-        let note = format!("I cannot open attachments, so I go on without {names}. Paste what matters as text.");
-        post::note(&mut it, Tone::Plain, note);
+        let note = format!(
+            "I cannot open attachments, so I go on without {names}. Paste what matters as text."
+        );
+        post::add_note(&mut it, NoteTone::Plain, note);
     }
-    if it.queued() >= MOST_QUEUED {
-        let text = format!("{MOST_QUEUED} messages already wait here, so this one was ignored.");
-        post::note(&mut it, Tone::Trouble, text);
-        change(draft, it, now);
-        return Ok(Heard::Commanded { conversation: id });
+    if it.queued_count() >= MAX_QUEUED_PROMPTS {
+        let text =
+            format!("{MAX_QUEUED_PROMPTS} messages already wait here, so this one was ignored.");
+        post::add_note(&mut it, NoteTone::Trouble, text);
+        record_change(draft, it, now);
+        return Ok(ThreadMessageOutcome::Commanded { conversation: id });
     }
-    let has_work = turn::looks_at(draft.board(), &it, &text).is_some();
+    let has_work = turn::work_to_review(draft.board(), &it, &text).is_some();
     if let Some(why) = review::nothing_to_review(&it, &ask, has_work) {
-        post::note(&mut it, Tone::Trouble, why);
-        change(draft, it, now);
-        return Ok(Heard::Commanded { conversation: id });
+        post::add_note(&mut it, NoteTone::Trouble, why);
+        record_change(draft, it, now);
+        return Ok(ThreadMessageOutcome::Commanded { conversation: id });
     }
-    let (by, source, place, context) = (ask.author, ask.source, ask.place, ask.context);
-    let said = turn::Said { by, text, source, place, context, pull: ask.pull };
-    let (n, ahead) = turn::queue(draft, it, said, now)?;
-    Ok(Heard::Prompted { conversation: id, turn: n, ahead })
+    let (by, source, place, context) = (ask.author, ask.source, ask.address, ask.context);
+    let said = turn::TurnRequest {
+        by,
+        text,
+        source,
+        address: place,
+        context,
+        pull: ask.pull,
+    };
+    let (n, ahead) = turn::queue_prompt(draft, it, said, now)?;
+    Ok(ThreadMessageOutcome::Prompted {
+        conversation: id,
+        turn: n,
+        ahead,
+    })
 }
 
-/// Returns the approval and the answer that a message gives, if its agent waits for an answer. Only certain words
-/// allow or deny a permission request; every other text is another prompt.
-fn answers(board: &Board, it: &Conversation, text: &str) -> Option<(ApprovalId, Answer)> {
-    let id = waits_for(board, it)?;
-    let plain = text.trim().trim_end_matches(['.', '!']).to_ascii_lowercase();
-    let answer = match &board.approvals.get(&id)?.ask.want {
-        Want::Question { .. } if !text.is_empty() => Answer::Text { text: text.to_owned() },
-        Want::Permission { .. } => match plain.as_str() {
-            "allow" | "yes" | "approve" | "approved" | "ok" => Answer::Allow,
-            "deny" | "no" | "reject" => Answer::Deny { words: None },
+/// Returns the approval and the answer that a message gives, if its agent waits for an answer. Only
+/// certain words allow or deny a permission request; every other text is another prompt.
+fn approval_answer(
+    board: &Board,
+    it: &Conversation,
+    text: &str,
+) -> Option<(ApprovalId, RequestAnswer)> {
+    let id = pending_approval(board, it)?;
+    let plain = text
+        .trim()
+        .trim_end_matches(['.', '!'])
+        .to_ascii_lowercase();
+    let answer = match &board.approvals.get(&id)?.request.content {
+        RequestContent::Question { .. } if !text.is_empty() => RequestAnswer::Text {
+            text: text.to_owned(),
+        },
+        RequestContent::Permission { .. } => match plain.as_str() {
+            "allow" | "yes" | "approve" | "approved" | "ok" => RequestAnswer::Allow,
+            "deny" | "no" | "reject" => RequestAnswer::Deny { reason: None },
             _ => return None,
         },
-        Want::Question { .. } => return None,
+        RequestContent::Question { .. } => return None,
     };
     Some((id, answer))
 }
 
 /// Returns a new conversation for a message.
-fn fresh(board: &Board, ask: &Hear, now: Now) -> Conversation {
+fn new_conversation(board: &Board, ask: &ThreadMessage, now: Now) -> Conversation {
     Conversation {
         id: ConversationId(board.counters.conversation + 1),
         key: ask.key.clone(),
@@ -638,7 +794,7 @@ fn fresh(board: &Board, ask: &Hear, now: Now) -> Conversation {
         agent: ask.agent.clone(),
         project: ask.project.clone(),
         thread: ask.thread.clone(),
-        place: ask.place.clone(),
+        address: ask.address.clone(),
         title: task::one_line(&ask.title, 200),
         url: ask.url.clone(),
         deliver: ask.deliver,
@@ -652,103 +808,142 @@ fn fresh(board: &Board, ask: &Hear, now: Now) -> Conversation {
         pushed: None,
         pull: None,
         landing_end: None,
-        said: vec![],
-        addressed: 0,
+        bus_messages: vec![],
+        addressed_revision: 0,
         idle_ms: ask.idle_ms,
-        idle_at: None,
+        idle_deadline_fleet_ms: None,
         expired: false,
         closed: false,
-        created_wall: now.wall,
-        updated_wall: now.wall,
+        created_unix_ms: now.unix_ms,
+        updated_unix_ms: now.unix_ms,
     }
 }
 
 /// A command in a thread that Regatta itself carries out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Word {
+enum ThreadCommand {
     Stop,
     Land,
     Router,
 }
 
 /// Returns the command in a message, if it is one.
-fn command(text: &str) -> Option<Word> {
-    let plain = text.trim().trim_end_matches(['.', '!']).to_ascii_lowercase();
+fn parse_command(text: &str) -> Option<ThreadCommand> {
+    let plain = text
+        .trim()
+        .trim_end_matches(['.', '!'])
+        .to_ascii_lowercase();
     match plain.as_str() {
-        "stop" | "cancel" | "!stop" => Some(Word::Stop),
-        "land" | "!land" | "land it" | "merge it" => Some(Word::Land),
-        _ => match route::read(text, "") {
-            route::Asked::Plain(_) => None,
-            _ => Some(Word::Router),
+        "stop" | "cancel" | "!stop" => Some(ThreadCommand::Stop),
+        "land" | "!land" | "land it" | "merge it" => Some(ThreadCommand::Land),
+        _ => match router::parse(text, "") {
+            router::RouterCommand::PlainText(_) => None,
+            _ => Some(ThreadCommand::Router),
         },
     }
 }
 
 /// Passes a command to the router. The router's answer is posted in the thread.
-fn tell_router(draft: &mut Draft, id: ConversationId, by: &Author, text: String, now: Now) -> Result<(), Refusal> {
+fn send_to_router(
+    draft: &mut Draft,
+    id: ConversationId,
+    by: &Author,
+    text: String,
+    now: Now,
+) -> Result<(), Refusal> {
     let mut it = find(draft.board(), id)?;
     let sender = Actor::Person(format!("{}:{}", it.service, by.name));
-    let post = bus::Post { channel: bus::channel_of(&it.project), text, labels: vec![], reply_to: None };
-    let message = bus::post_made(draft, post, sender, now)?;
-    it.said.push(message.id);
-    if it.said.len() > 20 {
-        it.said.remove(0);
+    let post = bus::PostMessage {
+        channel: bus::channel_of(&it.project),
+        text,
+        labels: vec![],
+        reply_to: None,
+    };
+    let message = bus::post_and_return(draft, post, sender, now)?;
+    it.bus_messages.push(message.id);
+    if it.bus_messages.len() > 20 {
+        it.bus_messages.remove(0);
     }
     let project = it.project.clone();
-    change(draft, it, now);
-    route::intake(draft, &project, &message, now)
+    record_change(draft, it, now);
+    router::on_message(draft, &project, &message, now)
 }
 
 /// Posts a message of the bus in a thread, if it answers a command from that thread.
-pub(crate) fn overheard(draft: &mut Draft, message: &Message, now: Now) {
+pub(crate) fn on_bus_message(draft: &mut Draft, message: &Message, now: Now) {
     if matches!(message.sender, Actor::Person(_)) {
         return;
     }
     let answers = |it: &MessageId| message.reply_to == Some(*it) || message.thread == Some(*it);
-    let found = draft.board().conversations.values().find(|it| it.said.iter().any(answers));
+    let found = draft
+        .board()
+        .conversations
+        .values()
+        .find(|it| it.bus_messages.iter().any(answers));
     if let Some(found) = found {
         let mut it = Conversation::clone(found);
         let text: String = message.text.chars().take(8_000).collect();
-        let text = if message.sender == Actor::Regatta { text } else { format!("{}: {text}", message.sender) };
-        post::note(&mut it, Tone::Plain, text);
-        change(draft, it, now);
+        let text = if message.sender == Actor::Regatta {
+            text
+        } else {
+            format!("{}: {text}", message.sender)
+        };
+        post::add_note(&mut it, NoteTone::Plain, text);
+        record_change(draft, it, now);
     }
 }
 
 /// Accepts the held requests of a conversation.
-fn accept(draft: &mut Draft, id: ConversationId, now: Now) -> Result<(), Refusal> {
+fn accept_held(draft: &mut Draft, id: ConversationId, now: Now) -> Result<(), Refusal> {
     let mut it = find(draft.board(), id)?;
     if it.held.is_empty() {
-        return Err(Refusal::invalid(format!("{id} has no held requests"), "see held requests: regatta inbox"));
+        return Err(Refusal::invalid(
+            format!("{id} has no held requests"),
+            "see held requests: regatta inbox",
+        ));
     }
-    it.addressed = draft.next_revision();
+    it.addressed_revision = draft.next_revision();
     for held in std::mem::take(&mut it.held) {
         let (place, context) = (BTreeMap::new(), None);
-        let said = turn::Said { by: held.by, text: held.text, source: held.source, place, context, pull: None };
-        turn::queue(draft, it, said, now)?;
+        let said = turn::TurnRequest {
+            by: held.by,
+            text: held.text,
+            source: held.source,
+            address: place,
+            context,
+            pull: None,
+        };
+        turn::queue_prompt(draft, it, said, now)?;
         it = find(draft.board(), id)?;
     }
     Ok(())
 }
 
 /// Removes the workspace and the session of an idle conversation. Much later, closes it.
-pub(crate) fn tick(draft: &mut Draft, id: ConversationId, now: Now) -> Result<(), Refusal> {
-    let Ok(mut it) = find(draft.board(), id) else { return Ok(()) };
-    if it.idle_at.is_none_or(|at| at > now.at) {
+pub(crate) fn on_timer(draft: &mut Draft, id: ConversationId, now: Now) -> Result<(), Refusal> {
+    let Ok(mut it) = find(draft.board(), id) else {
+        return Ok(());
+    };
+    if it.idle_deadline_fleet_ms.is_none_or(|at| at > now.fleet_ms) {
         return Ok(());
     }
     if it.expired || it.task.is_none() && it.held.is_empty() && it.turn_count == 0 {
         return close(draft, id, "nobody wrote for a long time", now);
     }
     let open = it.task.and_then(|it| draft.board().tasks.get(&it)).cloned();
-    let rests = open.as_ref().filter(|it| it.asleep || matches!(it.status, Status::InReview | Status::NeedsHuman));
+    let rests = open.as_ref().filter(|it| {
+        it.resting || matches!(it.status, TaskStatus::InReview | TaskStatus::NeedsHuman)
+    });
     let workspace = rests.and_then(|it| it.resume.as_ref().map(|it| it.workspace));
     if let (Some(task), Some(_)) = (rests, workspace) {
         task::forget_resume(draft, task.id)?;
     }
-    (it.expired, it.idle_at) = (true, Some(now.at + CLOSED_AFTER_MS));
-    change(draft, it, now);
-    draft.record(Event::ConversationExpired(Expired { conversation: id, workspace }));
+    (it.expired, it.idle_deadline_fleet_ms) = (true, Some(now.fleet_ms + CLOSE_DELAY_MS));
+    record_change(draft, it, now);
+    draft.record(Event::ConversationExpired(ConversationExpired {
+        conversation: id,
+        workspace,
+    }));
     Ok(())
 }
 
@@ -756,17 +951,24 @@ pub(crate) fn tick(draft: &mut Draft, id: ConversationId, now: Now) -> Result<()
 fn close(draft: &mut Draft, id: ConversationId, reason: &str, now: Now) -> Result<(), Refusal> {
     let it = find(draft.board(), id)?;
     let open = it.task.and_then(|it| draft.board().tasks.get(&it)).cloned();
-    // Finished work stays, because somebody may still want to land it. It has its own item in the inbox.
-    if let Some(task) = open.filter(|it| !matches!(it.status, Status::InReview | Status::Landing)) {
+    // Finished work stays, because somebody may still want to land it. It has its own item in the
+    // inbox.
+    if let Some(task) =
+        open.filter(|it| !matches!(it.status, TaskStatus::InReview | TaskStatus::Landing))
+    {
         task::cancel(draft, task.id, reason)?;
     }
     let it = find(draft.board(), id)?;
-    change(draft, Conversation { closed: true, ..it }, now);
+    record_change(draft, Conversation { closed: true, ..it }, now);
     Ok(())
 }
 
 /// Returns the approval that a conversation's agent waits for, if there is one.
-pub fn waits_for(board: &Board, it: &Conversation) -> Option<ApprovalId> {
+pub fn pending_approval(board: &Board, it: &Conversation) -> Option<ApprovalId> {
     let task = it.task?;
-    board.approvals.values().find(|it| it.task == task && it.is_open()).map(|it| it.id)
+    board
+        .approvals
+        .values()
+        .find(|it| it.task == task && it.is_open())
+        .map(|it| it.id)
 }

@@ -1,28 +1,29 @@
 //! Cost: the spending since a day, by provider, mission, agent or model, its results, and a
 //! forecast of when a cap is reached at the present rate.
 //!
-//! The log is the record: each `budget.spent` event names an attempt and an amount. A [`Book`]
-//! collects these events, [`table`] sums them up, and nothing is stored a second time. A missing
-//! price never counts as zero, so tokens without a price are counted separately.
+//! The log is the record: each `budget.spent` event names an attempt and an amount. A
+//! [`SpendLedger`] collects these events, [`group_costs`] sums them up, and nothing is stored a
+//! second time. A missing price never counts as zero, so tokens without a price are counted
+//! separately.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use serde::{Deserialize, Serialize};
 
-use crate::attempt::Cause;
+use crate::attempt::AttemptCause;
 use crate::budget::Spend;
 use crate::event::{Event, Recorded};
 use crate::ids::{AgentName, AttemptId, MissionId, Now, TaskId};
 
-const MINUTE: u64 = 60_000;
-const HOUR: u64 = 60 * MINUTE;
-const DAY: u64 = 24 * HOUR;
+const MINUTE_MS: u64 = 60_000;
+const HOUR_MS: u64 = 60 * MINUTE_MS;
+const DAY_MS: u64 = 24 * HOUR_MS;
 
 /// The key by which spending is grouped.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
-pub enum By {
+pub enum CostGrouping {
     #[default]
     Provider,
     Mission,
@@ -30,78 +31,103 @@ pub enum By {
     Model,
 }
 
-impl By {
-    pub const ALL: [By; 4] = [By::Provider, By::Mission, By::Agent, By::Model];
+impl CostGrouping {
+    pub const ALL: [CostGrouping; 4] = [
+        CostGrouping::Provider,
+        CostGrouping::Mission,
+        CostGrouping::Agent,
+        CostGrouping::Model,
+    ];
 
     /// Returns the key's name, as people type it.
     pub fn name(self) -> &'static str {
         match self {
-            By::Provider => "provider",
-            By::Mission => "mission",
-            By::Agent => "agent",
-            By::Model => "model",
+            CostGrouping::Provider => "provider",
+            CostGrouping::Mission => "mission",
+            CostGrouping::Agent => "agent",
+            CostGrouping::Model => "model",
         }
     }
 }
 
 /// The spending in the log since the beginning of a day.
 #[derive(Clone, Debug, Default)]
-pub struct Book {
+pub struct SpendLedger {
     /// Spending of each attempt, by day.
-    spends: BTreeMap<(u64, AttemptId), Spend>,
+    spend_by_day: BTreeMap<(u64, AttemptId), Spend>,
     /// Money of the newest day, by minute and provider.
-    minutes: BTreeMap<(u64, String), u64>,
+    minute_costs: BTreeMap<(u64, String), u64>,
     /// Money of the last hours: the minute, the attempt, and the amount.
-    recent: VecDeque<(u64, AttemptId, u64)>,
+    recent_costs: VecDeque<(u64, AttemptId, u64)>,
     /// The last time at which each task ended.
-    ended: BTreeMap<TaskId, u64>,
+    task_ends: BTreeMap<TaskId, u64>,
 }
 
-impl Book {
+impl SpendLedger {
     /// Adds an event. `provider` is the provider that is paid, for an event of spending.
     pub fn fold(&mut self, recorded: &Recorded, provider: Option<String>) {
-        let wall = recorded.now.wall;
+        let wall = recorded.now.unix_ms;
         match &recorded.event {
             Event::BudgetSpent(it) => {
-                let sum = self.spends.entry((*it.day(), *it.attempt())).or_default();
+                let sum = self
+                    .spend_by_day
+                    .entry((*it.day(), *it.attempt()))
+                    .or_default();
                 *sum = sum.plus(it.spend());
                 if let Some(micro) = it.spend().usage.micro_usd.filter(|it| *it > 0) {
-                    self.paid(wall, *it.attempt(), micro, provider.unwrap_or_else(|| "not known".into()));
+                    self.add_payment(
+                        wall,
+                        *it.attempt(),
+                        micro,
+                        provider.unwrap_or_else(|| "not known".into()),
+                    );
                 }
             }
-            Event::TaskCompleted(it) => _ = self.ended.insert(*it.task(), wall),
-            Event::TaskFailed(it) => _ = self.ended.insert(*it.task(), wall),
-            Event::TaskCancelled(it) => _ = self.ended.insert(*it.task(), wall),
+            Event::TaskCompleted(it) => _ = self.task_ends.insert(*it.task(), wall),
+            Event::TaskFailed(it) => _ = self.task_ends.insert(*it.task(), wall),
+            Event::TaskCancelled(it) => _ = self.task_ends.insert(*it.task(), wall),
             _ => {}
         }
     }
 
-    fn paid(&mut self, wall: u64, attempt: AttemptId, micro: u64, provider: String) {
-        let minute = wall - wall % MINUTE;
-        let day = wall / DAY;
-        if self.minutes.last_key_value().is_some_and(|it| it.0.0 / DAY != day) {
-            self.minutes.clear();
+    fn add_payment(&mut self, wall: u64, attempt: AttemptId, micro: u64, provider: String) {
+        let minute = wall - wall % MINUTE_MS;
+        let day = wall / DAY_MS;
+        if self
+            .minute_costs
+            .last_key_value()
+            .is_some_and(|it| it.0.0 / DAY_MS != day)
+        {
+            self.minute_costs.clear();
         }
-        *self.minutes.entry((minute, provider)).or_default() += micro;
-        match self.recent.back_mut().filter(|it| it.0 == minute && it.1 == attempt) {
+        *self.minute_costs.entry((minute, provider)).or_default() += micro;
+        match self
+            .recent_costs
+            .back_mut()
+            .filter(|it| it.0 == minute && it.1 == attempt)
+        {
             Some(last) => last.2 += micro,
-            None => self.recent.push_back((minute, attempt, micro)),
+            None => self.recent_costs.push_back((minute, attempt, micro)),
         }
-        while self.recent.front().is_some_and(|it| it.0 + 2 * HOUR < minute) {
-            self.recent.pop_front();
+        while self
+            .recent_costs
+            .front()
+            .is_some_and(|it| it.0 + 2 * HOUR_MS < minute)
+        {
+            self.recent_costs.pop_front();
         }
     }
 
     /// Removes everything before a day.
     pub fn forget_before(&mut self, day: u64) {
-        self.spends = self.spends.split_off(&(day, AttemptId(0)));
-        self.ended.retain(|_, wall| *wall / DAY >= day);
+        self.spend_by_day = self.spend_by_day.split_off(&(day, AttemptId(0)));
+        self.task_ends.retain(|_, wall| *wall / DAY_MS >= day);
     }
 
     /// Returns the spending of each attempt since the start of a day.
-    pub fn since(&self, day: u64) -> BTreeMap<AttemptId, Spend> {
+    pub fn spend_since(&self, day: u64) -> BTreeMap<AttemptId, Spend> {
         let mut found: BTreeMap<AttemptId, Spend> = BTreeMap::new();
-        for ((_, attempt), spend) in self.spends.range((day, AttemptId(0))..) {
+        for ((_, attempt), spend) in self.spend_by_day.range((day, AttemptId(0))..) {
             let sum = found.entry(*attempt).or_default();
             *sum = sum.plus(spend);
         }
@@ -110,16 +136,20 @@ impl Book {
 
     /// Returns the tasks that ended since the start of a day, with their times, the latest last.
     pub fn ended_since(&self, day: u64) -> Vec<(u64, TaskId)> {
-        let mut found: Vec<(u64, TaskId)> =
-            self.ended.iter().filter(|it| it.1 / DAY >= day).map(|it| (*it.1, *it.0)).collect();
+        let mut found: Vec<(u64, TaskId)> = self
+            .task_ends
+            .iter()
+            .filter(|it| it.1 / DAY_MS >= day)
+            .map(|it| (*it.1, *it.0))
+            .collect();
         found.sort_unstable();
         found
     }
 
     /// Returns the cumulative cost of a day, for each minute in which money was spent.
-    pub fn line(&self, day: u64) -> Vec<(u64, u64)> {
+    pub fn cumulative_cost(&self, day: u64) -> Vec<(u64, u64)> {
         let mut line: Vec<(u64, u64)> = Vec::new();
-        for (minute, _, micro) in self.minutes_of(day) {
+        for (minute, _, micro) in self.minute_costs_of(day) {
             match line.last_mut() {
                 None => line.extend([(minute, 0), (minute, micro)]), // the line starts at zero
                 Some(last) if last.0 == minute => last.1 += micro,
@@ -134,47 +164,65 @@ impl Book {
 
     /// Returns the same line split by provider, the most expensive first. Each provider has a sum
     /// for every point of the line.
-    pub fn bands(&self, day: u64) -> Vec<Band> {
-        let mut bands: BTreeMap<&str, Vec<u64>> = self.minutes_of(day).map(|it| (it.1, vec![0])).collect();
+    pub fn provider_bands(&self, day: u64) -> Vec<ProviderBand> {
+        let mut bands: BTreeMap<&str, Vec<u64>> = self
+            .minute_costs_of(day)
+            .map(|it| (it.1, vec![0]))
+            .collect();
         let mut last = None;
-        for (minute, name, micro) in self.minutes_of(day) {
+        for (minute, name, micro) in self.minute_costs_of(day) {
             if last.replace(minute) != Some(minute) {
-                bands.values_mut().for_each(|it| it.extend(it.last().copied()));
+                bands
+                    .values_mut()
+                    .for_each(|it| it.extend(it.last().copied()));
             }
             if let Some(sum) = bands.get_mut(name).and_then(|it| it.last_mut()) {
                 *sum += micro;
             }
         }
-        let band = |(name, micro_usd): (&str, _)| Band { name: name.to_owned(), micro_usd };
-        let mut bands: Vec<Band> = bands.into_iter().map(band).collect();
+        let band = |(name, micro_usd): (&str, _)| ProviderBand {
+            name: name.to_owned(),
+            micro_usd,
+        };
+        let mut bands: Vec<ProviderBand> = bands.into_iter().map(band).collect();
         bands.sort_by_key(|it| std::cmp::Reverse(it.micro_usd.last().copied()));
         bands
     }
 
-    fn minutes_of(&self, day: u64) -> impl Iterator<Item = (u64, &str, u64)> {
-        self.minutes.iter().filter(move |it| it.0.0 / DAY == day).map(|it| (it.0.0, &*it.0.1, *it.1))
+    fn minute_costs_of(&self, day: u64) -> impl Iterator<Item = (u64, &str, u64)> {
+        self.minute_costs
+            .iter()
+            .filter(move |it| it.0.0 / DAY_MS == day)
+            .map(|it| (it.0.0, &*it.0.1, *it.1))
     }
 
     /// Returns the pace of the last hour, or of the part of it since the first spending. Less than
     /// a minute gives no pace.
-    pub fn pace(&self, now: Now) -> Pace {
-        let since = now.wall.saturating_sub(HOUR);
-        let recent = || self.recent.iter().filter(|it| it.0 >= since && it.0 <= now.wall);
+    pub fn spend_rate(&self, now: Now) -> SpendRate {
+        let since = now.unix_ms.saturating_sub(HOUR_MS);
+        let recent = || {
+            self.recent_costs
+                .iter()
+                .filter(|it| it.0 >= since && it.0 <= now.unix_ms)
+        };
         // Rounded to the minute, so that the result does not change while nothing happens.
-        let first = recent().map(|it| it.0).next().unwrap_or(now.wall);
-        let over_ms = (now.wall - now.wall % MINUTE).saturating_sub(first);
+        let first = recent().map(|it| it.0).next().unwrap_or(now.unix_ms);
+        let over_ms = (now.unix_ms - now.unix_ms % MINUTE_MS).saturating_sub(first);
         let mut micro: BTreeMap<AttemptId, u64> = BTreeMap::new();
         for (_, attempt, more) in recent() {
             *micro.entry(*attempt).or_default() += more;
         }
-        Pace { micro, over_ms }
+        SpendRate {
+            micro_usd: micro,
+            period_ms: over_ms,
+        }
     }
 }
 
 /// A provider's part of a day's line.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct Band {
+pub struct ProviderBand {
     pub name: String,
     /// Cumulative millionths of a dollar, for each point of the line.
     pub micro_usd: Vec<u64>,
@@ -182,34 +230,34 @@ pub struct Band {
 
 /// Recent spending by attempt, and the time it took.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Pace {
-    micro: BTreeMap<AttemptId, u64>,
-    over_ms: u64,
+pub struct SpendRate {
+    micro_usd: BTreeMap<AttemptId, u64>,
+    period_ms: u64,
 }
 
-impl Pace {
-    fn of(&self, attempt: AttemptId) -> u64 {
-        self.micro.get(&attempt).copied().unwrap_or(0)
+impl SpendRate {
+    fn micro_usd_of(&self, attempt: AttemptId) -> u64 {
+        self.micro_usd.get(&attempt).copied().unwrap_or(0)
     }
 
     /// Returns millionths of a dollar per hour.
-    fn rate(&self, micro: u64) -> Option<u64> {
-        if self.over_ms < MINUTE || micro == 0 {
+    fn hourly_rate(&self, micro: u64) -> Option<u64> {
+        if self.period_ms < MINUTE_MS || micro == 0 {
             return None;
         }
-        let rate = u128::from(micro) * u128::from(HOUR) / u128::from(self.over_ms);
+        let rate = u128::from(micro) * u128::from(HOUR_MS) / u128::from(self.period_ms);
         Some(u64::try_from(rate).unwrap_or(u64::MAX))
     }
 
     /// Returns the rate of all attempts together.
-    pub fn all(&self) -> Option<u64> {
-        self.rate(self.micro.values().sum())
+    pub fn total_hourly_rate(&self) -> Option<u64> {
+        self.hourly_rate(self.micro_usd.values().sum())
     }
 }
 
 /// The spending of an attempt, with the keys by which it can be grouped.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Entry {
+pub struct CostEntry {
     pub attempt: AttemptId,
     pub task: TaskId,
     pub mission: Option<MissionId>,
@@ -219,13 +267,17 @@ pub struct Entry {
     pub model: Option<String>,
     pub spend: Spend,
     /// The work came to nothing.
-    pub lost: bool,
+    pub is_lost: bool,
 }
 
 /// A sum of spending.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(rename = "CostSum"))]
-pub struct Sum {
+#[cfg_attr(
+    feature = "schema",
+    derive(schemars::JsonSchema),
+    schemars(rename = "CostSum")
+)]
+pub struct CostSum {
     /// Number of tasks that the spending belongs to.
     pub tasks: usize,
     pub spent: Spend,
@@ -235,7 +287,8 @@ pub struct Sum {
     /// Millionths of a dollar per hour, at the pace of the last hour; absent if no money was spent
     /// in that time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub rate: Option<u64>,
+    #[serde(rename = "rate")]
+    pub hourly_rate: Option<u64>,
 }
 
 #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde hands a reference")]
@@ -245,7 +298,7 @@ fn is_zero(it: &u64) -> bool {
 
 /// The knowledge about a price.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Price {
+pub enum PriceState {
     /// Nothing was used.
     Nothing,
     /// Tokens were used, and nobody reported their cost.
@@ -254,18 +307,21 @@ pub enum Price {
     Known { micro_usd: u64, unpriced: u64 },
 }
 
-impl Sum {
+impl CostSum {
     /// Returns the cost, as far as it is known.
-    pub fn price(&self) -> Price {
+    pub fn price(&self) -> PriceState {
         match self.spent.usage.micro_usd {
-            Some(micro_usd) => Price::Known { micro_usd, unpriced: self.unpriced },
-            None if self.spent.usage.tokens() == 0 => Price::Nothing,
-            None => Price::Unknown,
+            Some(micro_usd) => PriceState::Known {
+                micro_usd,
+                unpriced: self.unpriced,
+            },
+            None if self.spent.usage.tokens() == 0 => PriceState::Nothing,
+            None => PriceState::Unknown,
         }
     }
 
     /// Returns the percentage of input that came from a cache; `None` if no cache was reported.
-    pub fn cached(&self) -> Option<u64> {
+    pub fn cached_percent(&self) -> Option<u64> {
         let usage = &self.spent.usage;
         let read = usage.input + usage.cached_input + usage.cache_write;
         (usage.cached_input + usage.cache_write > 0).then(|| usage.cached_input * 100 / read)
@@ -275,42 +331,49 @@ impl Sum {
 /// One line of a table: a name and a sum.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct Row {
+pub struct CostGroup {
     /// A provider, an agent, a model or a mission's number; absent if there is none.
     pub name: Option<String>,
     #[serde(flatten)]
-    pub sum: Sum,
+    pub sum: CostSum,
 }
 
 /// Adds up entries.
-pub fn sum<'a>(entries: impl Iterator<Item = &'a Entry>, pace: &Pace) -> Sum {
-    let (mut sum, mut tasks, mut recent) = (Sum::default(), BTreeSet::new(), 0);
+pub fn sum<'a>(entries: impl Iterator<Item = &'a CostEntry>, pace: &SpendRate) -> CostSum {
+    let (mut sum, mut tasks, mut recent) = (CostSum::default(), BTreeSet::new(), 0);
     for it in entries {
         tasks.insert(it.task);
         sum.spent = sum.spent.plus(&it.spend);
         if it.spend.usage.micro_usd.is_none() {
             sum.unpriced += it.spend.usage.tokens();
         }
-        recent += pace.of(it.attempt);
+        recent += pace.micro_usd_of(it.attempt);
     }
-    Sum { tasks: tasks.len(), rate: pace.rate(recent), ..sum }
+    CostSum {
+        tasks: tasks.len(),
+        hourly_rate: pace.hourly_rate(recent),
+        ..sum
+    }
 }
 
 /// Adds up entries by one key, the most expensive first, then by tokens.
-pub fn table(entries: &[Entry], by: By, pace: &Pace) -> Vec<Row> {
-    let mut groups: BTreeMap<Option<String>, Vec<&Entry>> = BTreeMap::new();
+pub fn group_costs(entries: &[CostEntry], by: CostGrouping, pace: &SpendRate) -> Vec<CostGroup> {
+    let mut groups: BTreeMap<Option<String>, Vec<&CostEntry>> = BTreeMap::new();
     for it in entries {
         let name = match by {
-            By::Provider => Some(it.provider.clone()),
-            By::Mission => it.mission.map(|it| it.to_string()),
-            By::Agent => Some(it.agent.to_string()),
-            By::Model => it.model.clone(),
+            CostGrouping::Provider => Some(it.provider.clone()),
+            CostGrouping::Mission => it.mission.map(|it| it.to_string()),
+            CostGrouping::Agent => Some(it.agent.to_string()),
+            CostGrouping::Model => it.model.clone(),
         };
         groups.entry(name).or_default().push(it);
     }
-    let row = |(name, of): (Option<String>, Vec<&Entry>)| Row { name, sum: sum(of.into_iter(), pace) };
-    let mut rows: Vec<Row> = groups.into_iter().map(row).collect();
-    let weight = |it: &Row| (it.sum.spent.usage.micro_usd, it.sum.spent.usage.tokens());
+    let row = |(name, of): (Option<String>, Vec<&CostEntry>)| CostGroup {
+        name,
+        sum: sum(of.into_iter(), pace),
+    };
+    let mut rows: Vec<CostGroup> = groups.into_iter().map(row).collect();
+    let weight = |it: &CostGroup| (it.sum.spent.usage.micro_usd, it.sum.spent.usage.tokens());
     rows.sort_by_key(|it| std::cmp::Reverse(weight(it)));
     rows
 }
@@ -319,65 +382,87 @@ pub fn table(entries: &[Entry], by: By, pace: &Pace) -> Vec<Row> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case", tag = "when")]
-pub enum Forecast {
+pub enum CapForecast {
     /// The cap is reached.
     Reached,
     /// The approximate time at this rate.
-    At { wall: u64 },
+    #[serde(rename = "at")]
+    ReachedAt {
+        #[serde(rename = "wall")]
+        unix_ms: u64,
+    },
     /// Not before the end of the day (UTC) at this rate.
     NotToday,
 }
 
 /// Returns when a day's cap is reached; `None` without a rate.
-pub fn forecast(spent: u64, cap: u64, rate: Option<u64>, now: Now) -> Option<Forecast> {
+pub fn forecast(spent: u64, cap: u64, rate: Option<u64>, now: Now) -> Option<CapForecast> {
     if spent >= cap {
-        return Some(Forecast::Reached);
+        return Some(CapForecast::Reached);
     }
     let rate = u128::from(rate.filter(|it| *it > 0)?);
-    let left = u128::from(cap - spent) * u128::from(HOUR) / rate;
-    let minute = now.wall - now.wall % MINUTE;
-    let day_ends = (now.wall / DAY + 1) * DAY;
-    let wall = u64::try_from(left).ok().and_then(|it| minute.checked_add(it)).filter(|it| *it < day_ends);
-    Some(wall.map_or(Forecast::NotToday, |it| Forecast::At { wall: it.div_ceil(MINUTE) * MINUTE }))
+    let left = u128::from(cap - spent) * u128::from(HOUR_MS) / rate;
+    let minute = now.unix_ms - now.unix_ms % MINUTE_MS;
+    let day_ends = (now.unix_ms / DAY_MS + 1) * DAY_MS;
+    let wall = u64::try_from(left)
+        .ok()
+        .and_then(|it| minute.checked_add(it))
+        .filter(|it| *it < day_ends);
+    Some(
+        wall.map_or(CapForecast::NotToday, |it| CapForecast::ReachedAt {
+            unix_ms: it.div_ceil(MINUTE_MS) * MINUTE_MS,
+        }),
+    )
 }
 
 /// Returns whether an attempt's work came to nothing, judged by its cause of end. Work that went on
 /// later did not.
-pub fn is_lost(cause: Cause) -> bool {
+pub fn is_lost(cause: AttemptCause) -> bool {
     match cause {
-        Cause::Submitted | Cause::Reported | Cause::Rested | Cause::Parked | Cause::ContextFull => false,
-        Cause::GaveUp
-        | Cause::Crashed
-        | Cause::Invalid
-        | Cause::Rejected
-        | Cause::Blocked
-        | Cause::NothingChanged
-        | Cause::ScopeEscape
-        | Cause::Lost
-        | Cause::Stopped
-        | Cause::Cancelled
-        | Cause::Environment
-        | Cause::TimedOut
-        | Cause::Hung
-        | Cause::OverBudget
-        | Cause::Overloaded
-        | Cause::Refused
-        | Cause::Auth
-        | Cause::BadConfig => true,
+        AttemptCause::Submitted
+        | AttemptCause::Reported
+        | AttemptCause::Rested
+        | AttemptCause::Parked
+        | AttemptCause::ContextFull => false,
+        AttemptCause::GaveUp
+        | AttemptCause::Crashed
+        | AttemptCause::Invalid
+        | AttemptCause::Rejected
+        | AttemptCause::Blocked
+        | AttemptCause::NothingChanged
+        | AttemptCause::ScopeEscape
+        | AttemptCause::Lost
+        | AttemptCause::Stopped
+        | AttemptCause::Cancelled
+        | AttemptCause::Environment
+        | AttemptCause::TimedOut
+        | AttemptCause::Hung
+        | AttemptCause::OverBudget
+        | AttemptCause::Overloaded
+        | AttemptCause::Refused
+        | AttemptCause::Auth
+        | AttemptCause::BadConfig => true,
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::session::Usage;
+    use crate::agent_protocol::Usage;
 
     fn spend(input: u64, micro_usd: Option<u64>) -> Spend {
-        Spend { usage: Usage { input, micro_usd, ..Usage::default() }, ..Spend::default() }
+        Spend {
+            usage: Usage {
+                input,
+                micro_usd,
+                ..Usage::default()
+            },
+            ..Spend::default()
+        }
     }
 
-    fn entry(attempt: u64, agent: &str, spend: Spend) -> Entry {
-        Entry {
+    fn entry(attempt: u64, agent: &str, spend: Spend) -> CostEntry {
+        CostEntry {
             attempt: AttemptId(attempt),
             task: TaskId(attempt.div_ceil(2)),
             mission: (attempt < 3).then_some(MissionId(1)),
@@ -385,12 +470,15 @@ mod tests {
             provider: agent.split('-').next().unwrap().to_owned(),
             model: None,
             spend,
-            lost: false,
+            is_lost: false,
         }
     }
 
-    fn at(wall: u64) -> Now {
-        Now { at: wall, wall }
+    fn at_wall(wall: u64) -> Now {
+        Now {
+            fleet_ms: wall,
+            unix_ms: wall,
+        }
     }
 
     #[test]
@@ -400,30 +488,64 @@ mod tests {
             entry(2, "claude-2", spend(50, None)),
             entry(3, "codex-1", spend(900, None)),
         ];
-        let none = Pace::default();
-        let rows = |by| table(&entries, by, &none);
-        let names = |by| rows(by).into_iter().map(|it| it.name.unwrap_or_else(|| "-".into())).collect::<Vec<_>>();
-        assert_eq!(names(By::Provider), ["claude", "codex"], "the most expensive row is not first");
+        let none = SpendRate::default();
+        let rows = |by| group_costs(&entries, by, &none);
+        let names = |by| {
+            rows(by)
+                .into_iter()
+                .map(|it| it.name.unwrap_or_else(|| "-".into()))
+                .collect::<Vec<_>>()
+        };
         assert_eq!(
-            names(By::Agent),
+            names(CostGrouping::Provider),
+            ["claude", "codex"],
+            "the most expensive row is not first"
+        );
+        assert_eq!(
+            names(CostGrouping::Agent),
             ["claude-1", "codex-1", "claude-2"],
             "rows without a price are not ordered by tokens"
         );
-        assert_eq!(names(By::Mission), ["M1", "-"]);
-        assert_eq!(names(By::Model), ["-"]);
-        let claude = &rows(By::Provider)[0].sum;
-        assert_eq!((claude.tasks, claude.unpriced), (1, 50), "two attempts on one task count as one task");
-        assert_eq!(claude.price(), Price::Known { micro_usd: 5, unpriced: 50 });
-        assert_eq!(rows(By::Provider)[1].sum.price(), Price::Unknown);
-        assert_eq!(Sum::default().price(), Price::Nothing);
+        assert_eq!(names(CostGrouping::Mission), ["M1", "-"]);
+        assert_eq!(names(CostGrouping::Model), ["-"]);
+        let claude = &rows(CostGrouping::Provider)[0].sum;
+        assert_eq!(
+            (claude.tasks, claude.unpriced),
+            (1, 50),
+            "two attempts on one task count as one task"
+        );
+        assert_eq!(
+            claude.price(),
+            PriceState::Known {
+                micro_usd: 5,
+                unpriced: 50
+            }
+        );
+        assert_eq!(
+            rows(CostGrouping::Provider)[1].sum.price(),
+            PriceState::Unknown
+        );
+        assert_eq!(CostSum::default().price(), PriceState::Nothing);
         assert_eq!(sum(entries.iter(), &none).tasks, 2);
     }
 
     #[test]
     fn the_share_of_cached_input_is_known_only_if_there_was_a_cache() {
         let cached = |input, cached_input, cache_write| {
-            let usage = Usage { input, cached_input, cache_write, ..Usage::default() };
-            Sum { spent: Spend { usage, ..Spend::default() }, ..Sum::default() }.cached()
+            let usage = Usage {
+                input,
+                cached_input,
+                cache_write,
+                ..Usage::default()
+            };
+            CostSum {
+                spent: Spend {
+                    usage,
+                    ..Spend::default()
+                },
+                ..CostSum::default()
+            }
+            .cached_percent()
         };
         assert_eq!(cached(100, 0, 0), None);
         assert_eq!(cached(100, 0, 100), Some(0));
@@ -432,111 +554,217 @@ mod tests {
 
     #[test]
     fn the_pace_is_the_spending_rate_of_the_last_hour() {
-        let mut book = Book::default();
+        let mut book = SpendLedger::default();
         let one = AttemptId(1);
-        assert_eq!(book.pace(at(10 * HOUR)).all(), None, "nothing was spent");
-        book.paid(10 * HOUR + 30_000, one, 100, "acme".into());
-        assert_eq!(book.pace(at(10 * HOUR + 40_000)).all(), None, "there is a pace within the first minute");
-        assert_eq!(book.pace(at(10 * HOUR + 6 * MINUTE)).all(), Some(1_000));
         assert_eq!(
-            book.pace(at(10 * HOUR + 6 * MINUTE)),
-            book.pace(at(10 * HOUR + 6 * MINUTE + 59_000)),
+            book.spend_rate(at_wall(10 * HOUR_MS)).total_hourly_rate(),
+            None,
+            "nothing was spent"
+        );
+        book.add_payment(10 * HOUR_MS + 30_000, one, 100, "acme".into());
+        assert_eq!(
+            book.spend_rate(at_wall(10 * HOUR_MS + 40_000))
+                .total_hourly_rate(),
+            None,
+            "there is a pace within the first minute"
+        );
+        assert_eq!(
+            book.spend_rate(at_wall(10 * HOUR_MS + 6 * MINUTE_MS))
+                .total_hourly_rate(),
+            Some(1_000)
+        );
+        assert_eq!(
+            book.spend_rate(at_wall(10 * HOUR_MS + 6 * MINUTE_MS)),
+            book.spend_rate(at_wall(10 * HOUR_MS + 6 * MINUTE_MS + 59_000)),
             "the pace changes within a minute"
         );
-        book.paid(10 * HOUR + 30 * MINUTE, AttemptId(2), 300, "acme".into());
-        let pace = book.pace(at(10 * HOUR + 40 * MINUTE));
+        book.add_payment(
+            10 * HOUR_MS + 30 * MINUTE_MS,
+            AttemptId(2),
+            300,
+            "acme".into(),
+        );
+        let pace = book.spend_rate(at_wall(10 * HOUR_MS + 40 * MINUTE_MS));
         assert_eq!(
-            (pace.all(), pace.rate(pace.of(one))),
+            (
+                pace.total_hourly_rate(),
+                pace.hourly_rate(pace.micro_usd_of(one))
+            ),
             (Some(600), Some(150)),
             "an attempt's rate is not its share of the whole"
         );
-        assert_eq!(book.pace(at(11 * HOUR + 20 * MINUTE)).all(), Some(360), "spending of more than an hour ago counts");
-        assert_eq!(book.pace(at(13 * HOUR)).all(), None, "an old pace still counts");
+        assert_eq!(
+            book.spend_rate(at_wall(11 * HOUR_MS + 20 * MINUTE_MS))
+                .total_hourly_rate(),
+            Some(360),
+            "spending of more than an hour ago counts"
+        );
+        assert_eq!(
+            book.spend_rate(at_wall(13 * HOUR_MS)).total_hourly_rate(),
+            None,
+            "an old pace still counts"
+        );
         // A clock that is set back gives no pace from the time before.
-        assert_eq!(book.pace(at(9 * HOUR)).all(), None);
+        assert_eq!(
+            book.spend_rate(at_wall(9 * HOUR_MS)).total_hourly_rate(),
+            None
+        );
     }
 
     #[test]
     fn the_pace_of_an_attempt_is_its_own_spending_of_the_last_hour() {
-        let (mut book, [one, other]) = (Book::default(), [AttemptId(1), AttemptId(2)]);
+        let (mut book, [one, other]) = (SpendLedger::default(), [AttemptId(1), AttemptId(2)]);
         // In one minute, turn by turn.
         for (attempt, micro) in [(one, 10), (other, 300), (one, 90)] {
-            book.paid(10 * HOUR, attempt, micro, "acme".into());
+            book.add_payment(10 * HOUR_MS, attempt, micro, "acme".into());
         }
-        let pace = book.pace(at(10 * HOUR + 30 * MINUTE));
-        assert_eq!((pace.of(one), pace.of(other), pace.all()), (100, 300, Some(800)));
+        let pace = book.spend_rate(at_wall(10 * HOUR_MS + 30 * MINUTE_MS));
+        assert_eq!(
+            (
+                pace.micro_usd_of(one),
+                pace.micro_usd_of(other),
+                pace.total_hourly_rate()
+            ),
+            (100, 300, Some(800))
+        );
         // Spending that is nearly an hour old counts, even if others spent money since.
-        book.paid(10 * HOUR + 50 * MINUTE, one, 100, "acme".into());
-        assert_eq!(book.pace(at(10 * HOUR + 50 * MINUTE)).all(), Some(600));
+        book.add_payment(10 * HOUR_MS + 50 * MINUTE_MS, one, 100, "acme".into());
+        assert_eq!(
+            book.spend_rate(at_wall(10 * HOUR_MS + 50 * MINUTE_MS))
+                .total_hourly_rate(),
+            Some(600)
+        );
         // A clock that is set back ignores spending that lies in its future.
-        assert_eq!(book.pace(at(10 * HOUR + 40 * MINUTE)).all(), Some(600));
-        assert_eq!(book.pace(at(10 * HOUR + 24 * MINUTE)).all(), Some(1_000));
+        assert_eq!(
+            book.spend_rate(at_wall(10 * HOUR_MS + 40 * MINUTE_MS))
+                .total_hourly_rate(),
+            Some(600)
+        );
+        assert_eq!(
+            book.spend_rate(at_wall(10 * HOUR_MS + 24 * MINUTE_MS))
+                .total_hourly_rate(),
+            Some(1_000)
+        );
     }
 
     /// Work that goes on in another attempt is not lost. All other causes count as lost.
     #[test]
     fn work_that_continues_in_another_attempt_is_not_lost() {
-        let kept = [Cause::Submitted, Cause::Reported, Cause::Rested, Cause::Parked, Cause::ContextFull];
+        let kept = [
+            AttemptCause::Submitted,
+            AttemptCause::Reported,
+            AttemptCause::Rested,
+            AttemptCause::Parked,
+            AttemptCause::ContextFull,
+        ];
         assert!(kept.into_iter().all(|it| !is_lost(it)));
-        assert!([Cause::Crashed, Cause::Rejected, Cause::Stopped, Cause::OverBudget].into_iter().all(is_lost));
+        assert!(
+            [
+                AttemptCause::Crashed,
+                AttemptCause::Rejected,
+                AttemptCause::Stopped,
+                AttemptCause::OverBudget
+            ]
+            .into_iter()
+            .all(is_lost)
+        );
     }
 
     #[test]
     fn the_spending_line_has_one_step_per_minute_and_restarts_each_day() {
-        let mut book = Book::default();
-        for (wall, micro) in [(DAY + 5, 10), (DAY + 9, 5), (DAY + 2 * MINUTE, 7)] {
-            book.paid(wall, AttemptId(1), micro, "acme".into());
+        let mut book = SpendLedger::default();
+        for (wall, micro) in [
+            (DAY_MS + 5, 10),
+            (DAY_MS + 9, 5),
+            (DAY_MS + 2 * MINUTE_MS, 7),
+        ] {
+            book.add_payment(wall, AttemptId(1), micro, "acme".into());
         }
-        assert_eq!(book.line(1), [(DAY, 0), (DAY, 15), (DAY + 2 * MINUTE, 22)]);
-        assert_eq!(book.line(2), []);
-        book.paid(2 * DAY, AttemptId(1), 3, "acme".into());
-        assert_eq!((book.line(1), book.line(2)), (vec![], vec![(2 * DAY, 0), (2 * DAY, 3)]));
+        assert_eq!(
+            book.cumulative_cost(1),
+            [(DAY_MS, 0), (DAY_MS, 15), (DAY_MS + 2 * MINUTE_MS, 22)]
+        );
+        assert_eq!(book.cumulative_cost(2), []);
+        book.add_payment(2 * DAY_MS, AttemptId(1), 3, "acme".into());
+        assert_eq!(
+            (book.cumulative_cost(1), book.cumulative_cost(2)),
+            (vec![], vec![(2 * DAY_MS, 0), (2 * DAY_MS, 3)])
+        );
     }
 
     #[test]
     fn the_spending_line_is_split_into_bands_by_provider() {
-        let mut book = Book::default();
+        let mut book = SpendLedger::default();
         for (wall, provider, micro) in [
-            (DAY + 5, "claude", 10),
-            (DAY + 9, "codex", 25),
-            (DAY + 2 * MINUTE, "claude", 7),
-            (DAY + 4 * MINUTE, "claude", 30),
-            (DAY + 4 * MINUTE, "acme", 1),
+            (DAY_MS + 5, "claude", 10),
+            (DAY_MS + 9, "codex", 25),
+            (DAY_MS + 2 * MINUTE_MS, "claude", 7),
+            (DAY_MS + 4 * MINUTE_MS, "claude", 30),
+            (DAY_MS + 4 * MINUTE_MS, "acme", 1),
         ] {
-            book.paid(wall, AttemptId(1), micro, provider.into());
+            book.add_payment(wall, AttemptId(1), micro, provider.into());
         }
-        let bands = book.bands(1);
-        let seen: Vec<(&str, &[u64])> = bands.iter().map(|it| (&*it.name, &*it.micro_usd)).collect();
-        let wanted: [(&str, &[u64]); 3] =
-            [("claude", &[0, 10, 17, 47]), ("codex", &[0, 25, 25, 25]), ("acme", &[0, 0, 0, 1])];
+        let bands = book.provider_bands(1);
+        let seen: Vec<(&str, &[u64])> =
+            bands.iter().map(|it| (&*it.name, &*it.micro_usd)).collect();
+        let wanted: [(&str, &[u64]); 3] = [
+            ("claude", &[0, 10, 17, 47]),
+            ("codex", &[0, 25, 25, 25]),
+            ("acme", &[0, 0, 0, 1]),
+        ];
         assert_eq!(seen, wanted, "the most expensive band is not first");
-        for (nth, (_, sum)) in book.line(1).into_iter().enumerate() {
+        for (nth, (_, sum)) in book.cumulative_cost(1).into_iter().enumerate() {
             assert_eq!(
                 bands.iter().map(|it| it.micro_usd[nth]).sum::<u64>(),
                 sum,
                 "the bands do not add up to the line"
             );
         }
-        assert_eq!(book.bands(2), []);
+        assert_eq!(book.provider_bands(2), []);
     }
 
     #[test]
     fn the_forecast_says_when_the_current_rate_reaches_the_cap() {
-        let now = at(DAY + 20 * HOUR + 30_000);
+        let now = at_wall(DAY_MS + 20 * HOUR_MS + 30_000);
         let cases = [
-            (4, 4, None, Some(Forecast::Reached)),
-            (5, 4, Some(1), Some(Forecast::Reached)),
+            (4, 4, None, Some(CapForecast::Reached)),
+            (5, 4, Some(1), Some(CapForecast::Reached)),
             (1, 4, None, None),
             (1, 4, Some(0), None),
-            (1, 4, Some(2), Some(Forecast::At { wall: DAY + 21 * HOUR + 30 * MINUTE })),
-            (1, 4, Some(1), Some(Forecast::At { wall: DAY + 23 * HOUR })),
+            (
+                1,
+                4,
+                Some(2),
+                Some(CapForecast::ReachedAt {
+                    unix_ms: DAY_MS + 21 * HOUR_MS + 30 * MINUTE_MS,
+                }),
+            ),
+            (
+                1,
+                4,
+                Some(1),
+                Some(CapForecast::ReachedAt {
+                    unix_ms: DAY_MS + 23 * HOUR_MS,
+                }),
+            ),
             // Eight and a half minutes are rounded up, so that the forecast is never too early.
-            (3, 4, Some(7), Some(Forecast::At { wall: DAY + 20 * HOUR + 9 * MINUTE })),
-            (0, 4, Some(1), Some(Forecast::NotToday)),
-            (0, u64::MAX, Some(1), Some(Forecast::NotToday)),
+            (
+                3,
+                4,
+                Some(7),
+                Some(CapForecast::ReachedAt {
+                    unix_ms: DAY_MS + 20 * HOUR_MS + 9 * MINUTE_MS,
+                }),
+            ),
+            (0, 4, Some(1), Some(CapForecast::NotToday)),
+            (0, u64::MAX, Some(1), Some(CapForecast::NotToday)),
         ];
         for (spent, cap, rate, said) in cases {
-            assert_eq!(forecast(spent, cap, rate, now), said, "{spent} of {cap} at {rate:?}");
+            assert_eq!(
+                forecast(spent, cap, rate, now),
+                said,
+                "{spent} of {cap} at {rate:?}"
+            );
         }
     }
 }

@@ -8,7 +8,9 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::ids::{AttemptId, CommitId, ConversationId, FiringId, LandingId, LaunchId, ProjectName, TaskId};
+use crate::ids::{
+    AttemptId, CommitId, ConversationId, FiringId, LandingId, LaunchId, ProjectName, TaskId,
+};
 
 /// The key of an effect: the revision of its event, and its number among the effects of that event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -44,13 +46,23 @@ pub enum Effect {
     /// Move the trunk, under this fence.
     MoveTrunk { landing: LandingId, fence: u64 },
     /// Move the trunk under this fence.
-    AfterLanding { project: ProjectName, task: TaskId, commit: CommitId },
+    AfterLanding {
+        project: ProjectName,
+        task: TaskId,
+        commit: CommitId,
+    },
     /// Run the project's own commands after this commit has landed.
-    PushTrunk { project: ProjectName, commit: CommitId },
+    PushTrunk {
+        project: ProjectName,
+        commit: CommitId,
+    },
     /// Push this commit of the trunk to the project's remote.
     RemoveWorkspace { attempt: AttemptId },
     /// Run the command of a hook that fired.
     RunHook { firing: FiringId },
     /// Push this commit as the branch of a conversation.
-    PushBranch { conversation: ConversationId, commit: CommitId },
+    PushBranch {
+        conversation: ConversationId,
+        commit: CommitId,
+    },
 }

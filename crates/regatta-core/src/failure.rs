@@ -1,8 +1,9 @@
 //! Failures: the part of a failed check's output that tells why it failed.
 //!
-//! The last lines of an output are often the least useful ones: a stack trace ends in the runtime's own frames, and a
-//! test runner in its totals. This module finds the first line that states an error and the place it is about, and
-//! shortens a long output so that its beginning, that line and its end stay.
+//! The last lines of an output are often the least useful ones: a stack trace ends in the runtime's
+//! own frames, and a test runner in its totals. This module finds the first line that states an
+//! error and the place it is about, and shortens a long output so that its beginning, that line and
+//! its end stay.
 //!
 //! Not here: running checks, and redacting their output.
 
@@ -45,38 +46,63 @@ impl fmt::Display for FirstError {
 pub fn first_error(output: &str) -> Option<FirstError> {
     let plain = without_colours(output);
     let lines: Vec<&str> = plain.lines().collect();
-    let line = lines.iter().position(|line| states_error(line)).or_else(|| {
-        // Some tools say only that something failed.
-        lines.iter().position(|line| mentions_error(line))
-    })?;
+    let line = lines
+        .iter()
+        .position(|line| states_error(line))
+        .or_else(|| {
+            // Some tools say only that something failed.
+            lines.iter().position(|line| mentions_error(line))
+        })?;
     let near = &lines[line + 1..lines.len().min(line + 1 + MAX_LINES_TO_PLACE)];
     let own = place_in(lines[line]).or_else(|| lint_place(&lines, line));
     let after = || near.iter().find_map(|line| place_in(line));
-    let before = || lines[..line].iter().rev().take(MAX_LINES_TO_PLACE).find_map(|line| place_in(line));
+    let before = || {
+        lines[..line]
+            .iter()
+            .rev()
+            .take(MAX_LINES_TO_PLACE)
+            .find_map(|line| place_in(line))
+    };
     // Python prints the place before the error, other languages after it.
-    let place = if lines[..line].iter().rev().take(MAX_LINES_TO_PLACE).any(|line| line.starts_with("Traceback")) {
+    let place = if lines[..line]
+        .iter()
+        .rev()
+        .take(MAX_LINES_TO_PLACE)
+        .any(|line| line.starts_with("Traceback"))
+    {
         own.or_else(before)
     } else {
         own.or_else(after).or_else(before)
     };
-    Some(FirstError { text: explained(lines[line], near), place, line })
+    Some(FirstError {
+        text: with_reason(lines[line], near),
+        place,
+        line,
+    })
 }
 
 /// Returns the text of an error line, with its reason if the tool prints the reason on a separate
 /// line.
-fn explained(line: &str, near: &[&str]) -> String {
+fn with_reason(line: &str, near: &[&str]) -> String {
     let line = line.trim();
     // Rust: thread 'a' panicked at src/lib.rs:12:9:
     if line.contains("panicked at") && line.ends_with(':') {
-        let message = near.first().map(|message| message.trim()).unwrap_or_default();
+        let message = near
+            .first()
+            .map(|message| message.trim())
+            .unwrap_or_default();
         return format!("{line} {message}").trim_end().to_owned();
     }
     // pytest: E       assert 0 == 1
     if let Some(text) = line.strip_prefix("E  ") {
         return text.trim().to_owned();
     }
-    const HEADINGS: [&str; 6] = ["--- FAIL", "FAIL:", "ERROR: test", "not ok ", "● ", "✕ "];
-    if !HEADINGS.iter().any(|heading| line.starts_with(heading)) {
+    const TEST_FAILURE_HEADINGS: [&str; 6] =
+        ["--- FAIL", "FAIL:", "ERROR: test", "not ok ", "● ", "✕ "];
+    if !TEST_FAILURE_HEADINGS
+        .iter()
+        .any(|heading| line.starts_with(heading))
+    {
         return line.to_owned();
     }
     let is_reason = |line: &&&str| {
@@ -91,7 +117,7 @@ fn explained(line: &str, near: &[&str]) -> String {
 
 /// Returns whether a line states an error by itself.
 fn states_error(line: &str) -> bool {
-    const BEGINNINGS: [&str; 25] = [
+    const ERROR_PREFIXES: [&str; 25] = [
         "error:",
         "error[",
         "error -",
@@ -118,7 +144,7 @@ fn states_error(line: &str) -> bool {
         "✕ ",
         "● ",
     ];
-    const INSIDE: [&str; 10] = [
+    const ERROR_SUBSTRINGS: [&str; 10] = [
         ": error:",
         ": error ",
         " - error ts",
@@ -130,16 +156,27 @@ fn states_error(line: &str) -> bool {
         "no such file or directory",
         "permission denied",
     ];
-    const NOTES: [&str; 6] =
-        ["warning", "note", "error: test failed", "error: could not compile", "● console", "npm error code"];
+    const NON_ERROR_PREFIXES: [&str; 6] = [
+        "warning",
+        "note",
+        "error: test failed",
+        "error: could not compile",
+        "● console",
+        "npm error code",
+    ];
     let has_indent = line.starts_with([' ', '\t']);
-    let line = line.trim_start_matches(|letter: char| letter.is_whitespace() || "|>*".contains(letter));
+    let line =
+        line.trim_start_matches(|letter: char| letter.is_whitespace() || "|>*".contains(letter));
     let lower = line.to_lowercase();
-    if lower.is_empty() || NOTES.iter().any(|note| lower.starts_with(note)) {
+    if lower.is_empty()
+        || NON_ERROR_PREFIXES
+            .iter()
+            .any(|note| lower.starts_with(note))
+    {
         return false;
     }
-    BEGINNINGS.iter().any(|start| lower.starts_with(start))
-        || INSIDE.iter().any(|part| lower.contains(part))
+    ERROR_PREFIXES.iter().any(|start| lower.starts_with(start))
+        || ERROR_SUBSTRINGS.iter().any(|part| lower.contains(part))
         || names_exception(line)
         || (!has_indent && is_go_message(line))
         || is_lint_error(line)
@@ -148,18 +185,28 @@ fn states_error(line: &str) -> bool {
 /// Returns whether a line mentions a failure in any words.
 fn mentions_error(line: &str) -> bool {
     let lower = line.trim().to_lowercase();
-    let starts_quietly = ["warning", "note", "0 ", "no "].iter().any(|start| lower.starts_with(start));
-    let counts_none = [" 0 failed", " 0 errors", " 0 error(s)"].iter().any(|none| lower.contains(none));
+    let starts_quietly = ["warning", "note", "0 ", "no "]
+        .iter()
+        .any(|start| lower.starts_with(start));
+    let counts_none = [" 0 failed", " 0 errors", " 0 error(s)"]
+        .iter()
+        .any(|none| lower.contains(none));
     let words = lower.split(|letter: char| !letter.is_alphanumeric());
-    let mentions = words.into_iter().any(|word| matches!(word, "error" | "errors" | "failed" | "failure" | "fail"));
+    let mentions = words
+        .into_iter()
+        .any(|word| matches!(word, "error" | "errors" | "failed" | "failure" | "fail"));
     mentions && !starts_quietly && !counts_none
 }
 
 /// Returns whether a line is a message of the Go tools: `./cart.go:12:9: undefined: rate`.
 fn is_go_message(line: &str) -> bool {
-    let Some((file, rest)) = line.split_once(".go:") else { return false };
+    let Some((file, rest)) = line.split_once(".go:") else {
+        return false;
+    };
     let number: String = rest.chars().take_while(char::is_ascii_digit).collect();
-    let is_path = file.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-./".contains(&byte));
+    let is_path = file
+        .bytes()
+        .all(|byte| byte.is_ascii_alphanumeric() || b"_-./".contains(&byte));
     is_path && !number.is_empty() && rest[number.len()..].starts_with(':')
 }
 
@@ -168,12 +215,19 @@ fn is_go_message(line: &str) -> bool {
 fn is_lint_error(line: &str) -> bool {
     let mut words = line.split_whitespace();
     let place = words.next().and_then(|place| place.split_once(':'));
-    place.is_some_and(|(line, column)| is_number(line) && is_number(column)) && words.next() == Some("error")
+    place.is_some_and(|(line, column)| is_number(line) && is_number(column))
+        && words.next() == Some("error")
 }
 
 fn lint_place(lines: &[&str], at: usize) -> Option<String> {
-    let place = lines[at].split_whitespace().next().filter(|_| is_lint_error(lines[at]))?;
-    let file = lines[..at].iter().rev().find(|line| !line.starts_with([' ', '\t']) && is_file_name(line.trim()))?;
+    let place = lines[at]
+        .split_whitespace()
+        .next()
+        .filter(|_| is_lint_error(lines[at]))?;
+    let file = lines[..at]
+        .iter()
+        .rev()
+        .find(|line| !line.starts_with([' ', '\t']) && is_file_name(line.trim()))?;
     Some(format!("{}:{place}", file.trim()))
 }
 
@@ -200,8 +254,13 @@ fn without_colours(output: &str) -> Cow<'_, str> {
 fn names_exception(line: &str) -> bool {
     let name = line.split([':', ' ']).next().unwrap_or_default();
     let last = name.rsplit('.').next().unwrap_or_default();
-    let is_name = last.len() > 5 && last.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
-    let ends = ["Error", "Exception", "Failure"].iter().any(|end| last.ends_with(end));
+    let is_name = last.len() > 5
+        && last
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
+    let ends = ["Error", "Exception", "Failure"]
+        .iter()
+        .any(|end| last.ends_with(end));
     let rest = &line[name.len()..];
     is_name && ends && (rest.is_empty() || rest.starts_with(':') || rest.starts_with(" ["))
 }
@@ -213,17 +272,20 @@ fn place_in(line: &str) -> Option<String> {
         && let Some((file, rest)) = rest.split_once("\", line ")
     {
         let number: String = rest.chars().take_while(char::is_ascii_digit).collect();
-        return Some(format!("{file}:{number}")).filter(|_| !is_foreign(file));
+        return Some(format!("{file}:{number}")).filter(|_| !is_runtime_place(file));
     }
     let separates = |letter: char| letter.is_whitespace() || "()[]{}\"'`,;<>".contains(letter);
-    let words: Vec<&str> = line.split(separates).filter(|word| !word.is_empty()).collect();
+    let words: Vec<&str> = line
+        .split(separates)
+        .filter(|word| !word.is_empty())
+        .collect();
     for (nth, word) in words.iter().enumerate() {
         let word = word.trim_end_matches([':', '.']);
         let mut parts = word.split(':');
         let file = parts.next().unwrap_or_default();
         let number = parts.next().filter(|part| is_number(part));
         let column = parts.next().filter(|part| is_number(part));
-        let is_file = is_file_name(file) && !is_foreign(word);
+        let is_file = is_file_name(file) && !is_runtime_place(word);
         match (is_file, number, column) {
             (true, Some(number), Some(column)) => return Some(format!("{file}:{number}:{column}")),
             (true, Some(number), None) => return Some(format!("{file}:{number}")),
@@ -239,7 +301,7 @@ fn place_in(line: &str) -> Option<String> {
     }
     // Node's require stack: - /work/src/a.js
     let file = line.trim().strip_prefix("- ")?;
-    (file.contains('/') && is_file_name(file) && !is_foreign(file)).then(|| file.to_owned())
+    (file.contains('/') && is_file_name(file) && !is_runtime_place(file)).then(|| file.to_owned())
 }
 
 fn is_number(text: &str) -> bool {
@@ -248,8 +310,11 @@ fn is_number(text: &str) -> bool {
 
 fn is_file_name(text: &str) -> bool {
     let name = text.rsplit('/').next().unwrap_or_default();
-    let Some((stem, extension)) = name.rsplit_once('.') else { return name == "Makefile" || name == "Dockerfile" };
-    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_-+.@~/".contains(&byte) || byte >= 0x80;
+    let Some((stem, extension)) = name.rsplit_once('.') else {
+        return name == "Makefile" || name == "Dockerfile";
+    };
+    let is_plain =
+        |byte: u8| byte.is_ascii_alphanumeric() || b"_-+.@~/".contains(&byte) || byte >= 0x80;
     !stem.is_empty()
         && (1..=8).contains(&extension.len())
         && extension.bytes().all(|byte| byte.is_ascii_alphanumeric())
@@ -258,10 +323,17 @@ fn is_file_name(text: &str) -> bool {
 }
 
 /// Returns whether a place belongs to a language's runtime instead of the project.
-fn is_foreign(text: &str) -> bool {
-    ["node:", "/rustc/", "/usr/lib/", "internal/", "site-packages/", "node_modules/"]
-        .iter()
-        .any(|part| text.contains(part))
+fn is_runtime_place(text: &str) -> bool {
+    [
+        "node:",
+        "/rustc/",
+        "/usr/lib/",
+        "internal/",
+        "site-packages/",
+        "node_modules/",
+    ]
+    .iter()
+    .any(|part| text.contains(part))
 }
 
 /// Summarises an output in one line: its first error with the place, or else its last lines.
@@ -270,7 +342,11 @@ pub fn summary(output: &str) -> String {
         return first.to_string();
     }
     let plain = without_colours(output);
-    let lines: Vec<&str> = plain.lines().map(str::trim_end).filter(|line| !line.is_empty()).collect();
+    let lines: Vec<&str> = plain
+        .lines()
+        .map(str::trim_end)
+        .filter(|line| !line.is_empty())
+        .collect();
     let last = &lines[lines.len().saturating_sub(SUMMARY_LINES)..];
     last_chars(&last.join(" / "), MAX_SUMMARY_CHARS)
 }
@@ -288,7 +364,9 @@ pub fn excerpt(output: &str, max: usize) -> String {
         start_of_tail = end_of_head;
     }
     let error = first_error(output).map(|first| {
-        let lines = output.split_inclusive('\n').take(first.line.saturating_sub(1));
+        let lines = output
+            .split_inclusive('\n')
+            .take(first.line.saturating_sub(1));
         lines.map(str::len).sum::<usize>()
     });
     let mut pieces = vec![(0, end_of_head)];
@@ -313,17 +391,21 @@ pub fn excerpt(output: &str, max: usize) -> String {
 
 /// Returns the end of the last line that ends at `at` or before it; `at` itself if there is none.
 fn line_end(text: &str, at: usize) -> usize {
-    let at = boundary(text, at);
+    let at = char_boundary(text, at);
     text[..at].rfind('\n').map_or(at, |end| end + 1)
 }
 
-/// Returns the start of the first line that starts at `at` or after it; `at` itself if there is none.
+/// Returns the start of the first line that starts at `at` or after it; `at` itself if there is
+/// none.
 fn line_start(text: &str, at: usize) -> usize {
-    let at = boundary(text, at);
-    text[at..].find('\n').map_or(at, |end| at + end + 1).min(text.len())
+    let at = char_boundary(text, at);
+    text[at..]
+        .find('\n')
+        .map_or(at, |end| at + end + 1)
+        .min(text.len())
 }
 
-fn boundary(text: &str, at: usize) -> usize {
+fn char_boundary(text: &str, at: usize) -> usize {
     let mut at = at.min(text.len());
     while !text.is_char_boundary(at) {
         at -= 1;
@@ -332,7 +414,9 @@ fn boundary(text: &str, at: usize) -> usize {
 }
 
 fn last_chars(text: &str, max: usize) -> String {
-    text.chars().skip(text.chars().count().saturating_sub(max)).collect()
+    text.chars()
+        .skip(text.chars().count().saturating_sub(max))
+        .collect()
 }
 
 #[cfg(test)]
@@ -343,108 +427,156 @@ mod tests {
     const OUTPUTS: &[(&str, &str, &str, &str)] = &[
         (
             "node",
-            "node:internal/modules/cjs/loader:1143\n  throw err;\n  ^\n\nError: Cannot find module '../_baseAggregator'\nRequire stack:\n- /work/src/groupBy.js\n- /work/check.js\n    at Module._resolveFilename (node:internal/modules/cjs/loader:1140:15)\n  code: 'MODULE_NOT_FOUND',\n  requireStack: [\n    '/work/check.js'\n  ]\n}\n\nNode.js v20.20.2\n",
+            "node:internal/modules/cjs/loader:1143\n  throw err;\n  ^\n\nError: Cannot find \
+            module '../_baseAggregator'\nRequire stack:\n- /work/src/groupBy.js\n- \
+            /work/check.js\n    at Module._resolveFilename \
+            (node:internal/modules/cjs/loader:1140:15)\n  code: 'MODULE_NOT_FOUND',\n  \
+            requireStack: [\n    '/work/check.js'\n  ]\n}\n\nNode.js v20.20.2\n",
             "Error: Cannot find module '../_baseAggregator'",
             "/work/src/groupBy.js",
         ),
         (
             "python",
-            "Traceback (most recent call last):\n  File \"/usr/lib/python3/runpy.py\", line 9, in <module>\n  File \"src/shop/cart.py\", line 31, in total\n    return rate * x\nNameError: name 'rate' is not defined\n",
+            "Traceback (most recent call last):\n  File \"/usr/lib/python3/runpy.py\", line 9, in \
+            <module>\n  File \"src/shop/cart.py\", line 31, in total\n    return rate * \
+            x\nNameError: name 'rate' is not defined\n",
             "NameError: name 'rate' is not defined",
             "src/shop/cart.py:31",
         ),
         (
             "pytest",
-            "=== FAILURES ===\n___ test_total ___\n    def test_total():\n>       assert total([]) == 1\nE       assert 0 == 1\n\ntests/test_cart.py:7: AssertionError\n=== 1 failed in 0.02s ===\n",
+            "=== FAILURES ===\n___ test_total ___\n    def test_total():\n>       assert \
+            total([]) == 1\nE       assert 0 == 1\n\ntests/test_cart.py:7: AssertionError\n=== 1 \
+            failed in 0.02s ===\n",
             "assert 0 == 1",
             "tests/test_cart.py:7",
         ),
         (
             "rust",
-            "warning: unused variable: `x`\n --> src/a.rs:1:1\nerror[E0425]: cannot find function `total` in this scope\n --> src/main.rs:3:5\n  |\nerror: aborting due to 1 previous error\n",
+            "warning: unused variable: `x`\n --> src/a.rs:1:1\nerror[E0425]: cannot find function \
+            `total` in this scope\n --> src/main.rs:3:5\n  |\nerror: aborting due to 1 previous \
+            error\n",
             "error[E0425]: cannot find function `total` in this scope",
             "src/main.rs:3:5",
         ),
         (
             "cargo test",
-            "running 2 tests\ntest a ... ok\n\nthread 'b' (123) panicked at src/lib.rs:12:9:\nassertion `left == right` failed\n  left: 1\n right: 2\nstack backtrace:\n   0: rust_begin_unwind\n             at /rustc/abc/library/std/src/panicking.rs:689:5\nerror: test failed, to rerun pass `--lib`\n",
+            "running 2 tests\ntest a ... ok\n\nthread 'b' (123) panicked at \
+            src/lib.rs:12:9:\nassertion `left == right` failed\n  left: 1\n right: 2\nstack \
+            backtrace:\n   0: rust_begin_unwind\n             at \
+            /rustc/abc/library/std/src/panicking.rs:689:5\nerror: test failed, to rerun pass \
+            `--lib`\n",
             "thread 'b' (123) panicked at src/lib.rs:12:9: assertion `left == right` failed",
             "src/lib.rs:12:9",
         ),
         (
             "java",
-            "Exception in thread \"main\" java.lang.IllegalStateException: closed\n\tat shop.Cart.total(Cart.java:31)\n\tat shop.Main.main(Main.java:4)\n",
+            "Exception in thread \"main\" java.lang.IllegalStateException: closed\n\tat \
+            shop.Cart.total(Cart.java:31)\n\tat shop.Main.main(Main.java:4)\n",
             "Exception in thread \"main\" java.lang.IllegalStateException: closed",
             "Cart.java:31",
         ),
         (
             "go",
-            "# shop\n./cart.go:12:9: undefined: rate\n./cart.go:14:2: undefined: tax\nFAIL\tshop [build failed]\nFAIL\n",
+            "# shop\n./cart.go:12:9: undefined: rate\n./cart.go:14:2: undefined: tax\nFAIL\tshop \
+            [build failed]\nFAIL\n",
             "./cart.go:12:9: undefined: rate",
             "./cart.go:12:9",
         ),
         (
             "go test",
-            "=== RUN   TestTotal\n    cart_test.go:8: got 0, want 1\n--- FAIL: TestTotal (0.00s)\nFAIL\nexit status 1\nFAIL\tshop\t0.002s\n",
+            "=== RUN   TestTotal\n    cart_test.go:8: got 0, want 1\n--- FAIL: TestTotal \
+            (0.00s)\nFAIL\nexit status 1\nFAIL\tshop\t0.002s\n",
             "--- FAIL: TestTotal (0.00s)",
             "cart_test.go:8",
         ),
         (
             "go test, quiet",
-            "--- FAIL: TestTotal (0.00s)\n    cart_test.go:8: got 0, want 1\nFAIL\nFAIL\tshop\t0.002s\n",
+            "--- FAIL: TestTotal (0.00s)\n    cart_test.go:8: got 0, want \
+            1\nFAIL\nFAIL\tshop\t0.002s\n",
             "--- FAIL: TestTotal (0.00s): cart_test.go:8: got 0, want 1",
             "cart_test.go:8",
         ),
         (
             "cargo build",
-            "   Compiling strs v0.1.0 (/work/strs)\nerror: this file contains an unclosed delimiter\n --> src/lib.rs:5:14\n  |\n3 | pub fn b() {\n  |            - unclosed delimiter\n4 |     if true {\n  |             - unclosed delimiter\n5 |         a();\n  |             ^\n\nerror: could not compile `strs` (lib) due to 1 previous error\nwarning: build failed, waiting for other jobs to finish...\nerror: could not compile `strs` (lib test) due to 1 previous error\n",
+            "   Compiling strs v0.1.0 (/work/strs)\nerror: this file contains an unclosed \
+            delimiter\n --> src/lib.rs:5:14\n  |\n3 | pub fn b() {\n  |            - unclosed \
+            delimiter\n4 |     if true {\n  |             - unclosed delimiter\n5 |         \
+            a();\n  |             ^\n\nerror: could not compile `strs` (lib) due to 1 previous \
+            error\nwarning: build failed, waiting for other jobs to finish...\nerror: could not \
+            compile `strs` (lib test) due to 1 previous error\n",
             "error: this file contains an unclosed delimiter",
             "src/lib.rs:5:14",
         ),
         (
             "unittest",
-            "F\n======\nFAIL: test_total (__main__.T.test_total)\n------\nTraceback (most recent call last):\n  File \"/work/t.py\", line 4, in test_total\n    self.assertEqual(0, 1)\nAssertionError: 0 != 1\n\n------\nRan 1 test in 0.000s\n\nFAILED (failures=1)\n",
+            "F\n======\nFAIL: test_total (__main__.T.test_total)\n------\nTraceback (most recent \
+            call last):\n  File \"/work/t.py\", line 4, in test_total\n    self.assertEqual(0, \
+            1)\nAssertionError: 0 != 1\n\n------\nRan 1 test in 0.000s\n\nFAILED (failures=1)\n",
             "FAIL: test_total (__main__.T.test_total): AssertionError: 0 != 1",
             "/work/t.py:4",
         ),
         (
             "jest",
-            "FAIL src/sum.test.js\n  sum\n    ✓ is there (2 ms)\n\n  ● Console\n\n    console.log\n      hello\n\n  ● sum › adds\n\n    expect(received).toBe(expected) // Object.is equality\n\n    Expected: 4\n    Received: 3\n\n      3 | test('adds', () => {\n    > 4 |   expect(sum(1, 2)).toBe(4);\n        |                     ^\n      5 | });\n\n      at Object.<anonymous> (src/sum.test.js:4:21)\n\nTests:       1 failed, 1 passed, 2 total\n",
+            "FAIL src/sum.test.js\n  sum\n    ✓ is there (2 ms)\n\n  ● Console\n\n    \
+            console.log\n      hello\n\n  ● sum › adds\n\n    expect(received).toBe(expected) // \
+            Object.is equality\n\n    Expected: 4\n    Received: 3\n\n      3 | test('adds', () \
+            => {\n    > 4 |   expect(sum(1, 2)).toBe(4);\n        |                     ^\n      \
+            5 | });\n\n      at Object.<anonymous> (src/sum.test.js:4:21)\n\nTests:       1 \
+            failed, 1 passed, 2 total\n",
             "● sum › adds: expect(received).toBe(expected) // Object.is equality",
             "src/sum.test.js:4:21",
         ),
         (
             "vitest, in colour",
-            " \u{1b}[31m❯\u{1b}[39m src/sum.test.ts (1)\n\u{1b}[41m FAIL \u{1b}[49m src/sum.test.ts > adds\n\u{1b}[31mAssertionError: expected 3 to be 4\u{1b}[39m\n \u{1b}[36m❯ src/sum.test.ts:4:21\u{1b}[39m\n",
+            " \u{1b}[31m❯\u{1b}[39m src/sum.test.ts (1)\n\u{1b}[41m FAIL \u{1b}[49m \
+            src/sum.test.ts > adds\n\u{1b}[31mAssertionError: expected 3 to be \
+            4\u{1b}[39m\n \u{1b}[36m❯ src/sum.test.ts:4:21\u{1b}[39m\n",
             "AssertionError: expected 3 to be 4",
             "src/sum.test.ts:4:21",
         ),
         (
             "tsc, pretty",
-            "\u{1b}[96msrc/cart.ts\u{1b}[0m:\u{1b}[93m12\u{1b}[0m:\u{1b}[93m5\u{1b}[0m - \u{1b}[91merror\u{1b}[0m\u{1b}[90m TS2304: \u{1b}[0mCannot find name 'rate'.\n\n12     rate * 2\n       ~~~~\n\nFound 1 error in src/cart.ts:12\n",
+            "\u{1b}[96msrc/cart.ts\u{1b}[0m:\u{1b}[93m12\u{1b}[0m:\u{1b}[93m5\u{1b}[0m \
+            - \u{1b}[91merror\u{1b}[0m\u{1b}[90m TS2304: \u{1b}[0mCannot find name \
+            'rate'.\n\n12     rate * 2\n       ~~~~\n\nFound 1 error in src/cart.ts:12\n",
             "src/cart.ts:12:5 - error TS2304: Cannot find name 'rate'.",
             "src/cart.ts:12:5",
         ),
         (
             "eslint",
-            "\n/work/src/a.js\n  1:1   warning  Unexpected console statement  no-console\n  3:10  error    'x' is not defined  no-undef\n\n✖ 2 problems (1 error, 1 warning)\n",
+            "\n/work/src/a.js\n  1:1   warning  Unexpected console statement  no-console\n  3:10  \
+            error    'x' is not defined  no-undef\n\n✖ 2 problems (1 error, 1 warning)\n",
             "3:10  error    'x' is not defined  no-undef",
             "/work/src/a.js:3:10",
         ),
         (
             "make",
-            "gcc -Wall -o a a.c\na.c: In function ‘main’:\na.c:3:10: error: ‘rate’ undeclared (first use in this function)\n    3 |   return rate;\n      |          ^~~~\na.c:2:7: warning: unused variable ‘x’ [-Wunused-variable]\nmake: *** [Makefile:4: a] Error 1\n",
+            "gcc -Wall -o a a.c\na.c: In function ‘main’:\na.c:3:10: error: ‘rate’ undeclared \
+            (first use in this function)\n    3 |   return rate;\n      |          ^~~~\na.c:2:7: \
+            warning: unused variable ‘x’ [-Wunused-variable]\nmake: *** [Makefile:4: a] Error 1\n",
             "a.c:3:10: error: ‘rate’ undeclared (first use in this function)",
             "a.c:3:10",
         ),
-        ("make alone", "make: *** [Makefile:2: test] Error 1\n", "make: *** [Makefile:2: test] Error 1", "Makefile:2"),
+        (
+            "make alone",
+            "make: *** [Makefile:2: test] Error 1\n",
+            "make: *** [Makefile:2: test] Error 1",
+            "Makefile:2",
+        ),
         (
             "maven",
-            "[INFO] Compiling 3 source files\n[ERROR] /work/src/Cart.java:[12,9] cannot find symbol\n[ERROR]   symbol: variable rate\n[INFO] BUILD FAILURE\n",
+            "[INFO] Compiling 3 source files\n[ERROR] /work/src/Cart.java:[12,9] cannot find \
+            symbol\n[ERROR]   symbol: variable rate\n[INFO] BUILD FAILURE\n",
             "[ERROR] /work/src/Cart.java:[12,9] cannot find symbol",
             "",
         ),
-        ("any words", "checking the links\n3 links failed\ndone\n", "3 links failed", ""),
+        (
+            "any words",
+            "checking the links\n3 links failed\ndone\n",
+            "3 links failed",
+            "",
+        ),
         (
             "typescript",
             "src/cart.ts(12,5): error TS2304: Cannot find name 'rate'.\n",
@@ -453,7 +585,8 @@ mod tests {
         ),
         (
             "gcc",
-            "In file included from a.c:1:\nsrc/cart.c:12:9: error: 'rate' undeclared\n   12 | return rate;\n",
+            "In file included from a.c:1:\nsrc/cart.c:12:9: error: 'rate' undeclared\n   12 | \
+            return rate;\n",
             "src/cart.c:12:9: error: 'rate' undeclared",
             "src/cart.c:12:9",
         ),
@@ -463,7 +596,12 @@ mod tests {
             "./check.sh: line 3: frobnicate: command not found",
             "",
         ),
-        ("tap", "ok 1 - a\nnot ok 2 - total\n  ---\n  at: test/cart.js:9:3\n", "not ok 2 - total", "test/cart.js:9:3"),
+        (
+            "tap",
+            "ok 1 - a\nnot ok 2 - total\n  ---\n  at: test/cart.js:9:3\n",
+            "not ok 2 - total",
+            "test/cart.js:9:3",
+        ),
     ];
 
     #[test]
@@ -488,8 +626,14 @@ mod tests {
     #[test]
     fn a_summary_is_the_first_error_with_its_place() {
         let of = |tool: &str| summary(OUTPUTS.iter().find(|(name, ..)| *name == tool).unwrap().1);
-        assert_eq!(of("node"), "Error: Cannot find module '../_baseAggregator' (/work/src/groupBy.js)");
-        assert_eq!(of("cargo build"), "error: this file contains an unclosed delimiter (src/lib.rs:5:14)");
+        assert_eq!(
+            of("node"),
+            "Error: Cannot find module '../_baseAggregator' (/work/src/groupBy.js)"
+        );
+        assert_eq!(
+            of("cargo build"),
+            "error: this file contains an unclosed delimiter (src/lib.rs:5:14)"
+        );
         assert_eq!(
             of("gcc"),
             "src/cart.c:12:9: error: 'rate' undeclared",
@@ -502,19 +646,33 @@ mod tests {
         );
         assert_eq!(summary("building\nerror: it broke\n"), "error: it broke");
         let long = format!("Error: {}\n{}", "x".repeat(2_000), "line\n".repeat(2_000));
-        assert!(summary(&long).chars().count() <= MAX_SUMMARY_CHARS + 1, "{}", summary(&long).len());
+        assert!(
+            summary(&long).chars().count() <= MAX_SUMMARY_CHARS + 1,
+            "{}",
+            summary(&long).len()
+        );
     }
 
     #[test]
     fn an_excerpt_keeps_the_beginning_the_error_and_the_end() {
-        let noise = |name: &str| (0..400).map(|n| format!("{name} line {n}\n")).collect::<String>();
+        let noise = |name: &str| {
+            (0..400)
+                .map(|n| format!("{name} line {n}\n"))
+                .collect::<String>()
+        };
         let output = format!(
             "compiling\n{}Error: lost in the middle\n    at src/a.js:3:4\n{}total: 1 failed\n",
             noise("a"),
             noise("b")
         );
         let told = excerpt(&output, 2_000);
-        for part in ["compiling", "Error: lost in the middle", "src/a.js:3:4", "total: 1 failed", "bytes left out"] {
+        for part in [
+            "compiling",
+            "Error: lost in the middle",
+            "src/a.js:3:4",
+            "total: 1 failed",
+            "bytes left out",
+        ] {
             assert!(told.contains(part), "{part}: {told}");
         }
         assert!(told.len() <= 2_200, "{}", told.len());

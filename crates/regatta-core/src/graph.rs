@@ -22,26 +22,35 @@ pub fn cycle_with(board: &Board, task: TaskId, blockers: &[TaskId]) -> Option<Ve
         if seen.insert(last)
             && let Some(next) = board.tasks.get(&last)
         {
-            paths.extend(next.blocked_by.iter().map(|it| path.iter().copied().chain([*it]).collect::<Vec<_>>()));
+            paths.extend(
+                next.blocked_by
+                    .iter()
+                    .map(|it| path.iter().copied().chain([*it]).collect::<Vec<_>>()),
+            );
         }
     }
     None
 }
 
 /// A task's turn in a plan: its layer of the graph and its part of that layer. Both count from 0.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct Step {
+pub struct PlanStep {
     pub wave: u32,
     pub sub: u32,
 }
 
-impl Step {
+impl PlanStep {
     /// Any step, for missions without waves.
-    pub(crate) const ANY: Step = Step { wave: u32::MAX, sub: u32::MAX };
+    pub(crate) const ANY: PlanStep = PlanStep {
+        wave: u32::MAX,
+        sub: u32::MAX,
+    };
 }
 
-impl std::fmt::Display for Step {
+impl std::fmt::Display for PlanStep {
     /// Formats the step as people count: `2`, or `2.3` for its third sub-wave.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self.sub {
@@ -58,8 +67,11 @@ impl std::fmt::Display for Step {
 pub fn steps(
     depends_on: &[Vec<usize>],
     mut colliding: impl FnMut(usize) -> Vec<usize>,
-) -> Result<Vec<Step>, Vec<usize>> {
-    let mut steps: Vec<Step> = waves(depends_on)?.into_iter().map(|wave| Step { wave, sub: 0 }).collect();
+) -> Result<Vec<PlanStep>, Vec<usize>> {
+    let mut steps: Vec<PlanStep> = waves(depends_on)?
+        .into_iter()
+        .map(|wave| PlanStep { wave, sub: 0 })
+        .collect();
     let mut placed = vec![false; steps.len()];
     for item in 0..steps.len() {
         let others = colliding(item);
@@ -69,7 +81,10 @@ pub fn steps(
             .map(|other| steps[other].sub)
             .collect();
         // The first sub-wave without a colliding item.
-        steps[item].sub = (0..).zip(&taken).find(|(free, it)| free != *it).map_or(taken.len() as u32, |it| it.0);
+        steps[item].sub = (0..)
+            .zip(&taken)
+            .find(|(free, it)| free != *it)
+            .map_or(taken.len() as u32, |it| it.0);
         placed[item] = true;
     }
     Ok(steps)
@@ -81,9 +96,19 @@ pub fn layers(
     depends_on: &[Vec<usize>],
     collide: impl Fn(usize, usize) -> bool,
 ) -> Result<Vec<u32>, Vec<usize>> {
-    let steps = steps(&depends_on[..count], |item| (0..item).filter(|other| collide(*other, item)).collect())?;
-    let order: Vec<Step> = steps.iter().copied().collect::<BTreeSet<_>>().into_iter().collect();
-    Ok(steps.iter().map(|it| order.partition_point(|other| other < it) as u32).collect())
+    let steps = steps(&depends_on[..count], |item| {
+        (0..item).filter(|other| collide(*other, item)).collect()
+    })?;
+    let order: Vec<PlanStep> = steps
+        .iter()
+        .copied()
+        .collect::<BTreeSet<_>>()
+        .into_iter()
+        .collect();
+    Ok(steps
+        .iter()
+        .map(|it| order.partition_point(|other| other < it) as u32)
+        .collect())
 }
 
 /// Returns the length of the longest path to each item from an item without dependencies.
@@ -106,7 +131,11 @@ fn waves(depends_on: &[Vec<usize>]) -> Result<Vec<u32>, Vec<usize>> {
             }
         }
     }
-    if done == waves.len() { Ok(waves) } else { Err(find_cycle(depends_on, &left)) }
+    if done == waves.len() {
+        Ok(waves)
+    } else {
+        Err(find_cycle(depends_on, &left))
+    }
 }
 
 /// Returns a cycle. Each item in `left` depends on another item in `left`, so following
@@ -131,8 +160,8 @@ fn find_cycle(depends_on: &[Vec<usize>], left: &[usize]) -> Vec<usize> {
 mod tests {
     use super::*;
 
-    fn at(wave: u32, sub: u32) -> Step {
-        Step { wave, sub }
+    fn step(wave: u32, sub: u32) -> PlanStep {
+        PlanStep { wave, sub }
     }
 
     #[test]
@@ -140,15 +169,28 @@ mod tests {
         // Items 2 and 3 depend on 1, item 4 on 3, and item 5 on 2, 3 and 4.
         let deps = vec![vec![], vec![0], vec![0], vec![2], vec![1, 2, 3]];
         let plain = steps(&deps, |_| vec![]).unwrap();
-        assert_eq!(plain, [at(0, 0), at(1, 0), at(1, 0), at(2, 0), at(3, 0)]);
+        assert_eq!(
+            plain,
+            [step(0, 0), step(1, 0), step(1, 0), step(2, 0), step(3, 0)]
+        );
         assert_eq!(layers(5, &deps, |_, _| false), Ok(vec![0, 1, 1, 2, 3]));
         // Of three independent tasks the first and the third collide, so the third goes to a
         // sub-wave.
-        let split = steps(&[vec![], vec![], vec![], vec![1]], |it| if it == 2 { vec![0] } else { vec![] }).unwrap();
-        assert_eq!(split, [at(0, 0), at(0, 0), at(0, 1), at(1, 0)]);
-        assert_eq!(layers(4, &[vec![], vec![], vec![], vec![1]], |a, b| (a, b) == (0, 2)), Ok(vec![0, 0, 1, 2]));
+        let split = steps(&[vec![], vec![], vec![], vec![1]], |it| {
+            if it == 2 { vec![0] } else { vec![] }
+        })
+        .unwrap();
+        assert_eq!(split, [step(0, 0), step(0, 0), step(0, 1), step(1, 0)]);
+        assert_eq!(
+            layers(4, &[vec![], vec![], vec![], vec![1]], |a, b| (a, b)
+                == (0, 2)),
+            Ok(vec![0, 0, 1, 2])
+        );
         // Items that collide across waves need no sub-wave, because the waves separate them.
-        assert_eq!(steps(&[vec![], vec![0]], |it| (0..it).collect()).unwrap(), [at(0, 0), at(1, 0)]);
+        assert_eq!(
+            steps(&[vec![], vec![0]], |it| (0..it).collect()).unwrap(),
+            [step(0, 0), step(1, 0)]
+        );
         // The first free number is taken, not the next one.
         let star = steps(&[vec![], vec![], vec![], vec![]], |it| match it {
             1 => vec![0],
@@ -156,19 +198,31 @@ mod tests {
             3 => vec![0, 1],
             _ => vec![],
         });
-        assert_eq!(star.unwrap(), [at(0, 0), at(0, 1), at(0, 0), at(0, 2)]);
+        assert_eq!(
+            star.unwrap(),
+            [step(0, 0), step(0, 1), step(0, 0), step(0, 2)]
+        );
     }
 
     #[test]
     fn steps_are_displayed_counting_from_one() {
-        assert_eq!([at(0, 0), at(1, 0), at(1, 2)].map(|it| it.to_string()), ["1", "2", "2.3"]);
+        assert_eq!(
+            [step(0, 0), step(1, 0), step(1, 2)].map(|it| it.to_string()),
+            ["1", "2", "2.3"]
+        );
     }
 
     #[test]
     fn a_cycle_is_named_in_full() {
-        assert_eq!(layers(4, &[vec![], vec![3], vec![1], vec![2]], |_, _| false), Err(vec![1, 3, 2, 1]));
+        assert_eq!(
+            layers(4, &[vec![], vec![3], vec![1], vec![2]], |_, _| false),
+            Err(vec![1, 3, 2, 1])
+        );
         assert_eq!(layers(1, &[vec![0]], |_, _| false), Err(vec![0, 0]));
         // An item that only waits for a cycle is not part of it.
-        assert_eq!(layers(3, &[vec![1], vec![2], vec![1]], |_, _| false), Err(vec![1, 2, 1]));
+        assert_eq!(
+            layers(3, &[vec![1], vec![2], vec![1]], |_, _| false),
+            Err(vec![1, 2, 1])
+        );
     }
 }

@@ -6,44 +6,46 @@
 //! its own exit record. Messages of Regatta and of the hook's own agent fire no hook, and a chain
 //! of hooks that trigger each other is cut.
 
-mod judge; // the decision if a hook fires
+mod matching; // the decision if a hook fires
 
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::agent::Level;
+use crate::agent::SandboxLevel;
 use crate::board::{Board, Draft};
 use crate::bus::{self, Message};
-use crate::claim::{self, Acquire, Acquired, Mode, Owner};
+use crate::claim::{self, Acquire, Acquired, ClaimMode, ClaimOwner};
 use crate::command::Actor;
 use crate::event::{Event, facts};
-use crate::ids::{AgentName, ChannelName, ClaimId, FiringId, HookId, Label, MessageId, Now, ProjectName};
+use crate::ids::{
+    AgentName, ChannelName, ClaimId, FiringId, HookId, Label, MessageId, Now, ProjectName,
+};
 use crate::pattern::Uri;
 use crate::refusal::Refusal;
 
-pub use judge::{Occasion, Verdict, judge};
+pub use matching::{HookInput, HookMatch, evaluate};
 
 /// Maximum length of a chain of hooks that trigger each other.
-pub const DEEPEST: u32 = 5;
-/// Maximum number of firings of one hook within [`SPAN_MS`].
-pub const MOST_IN_SPAN: usize = 20;
-pub const SPAN_MS: u64 = 60_000;
+pub const MAX_CHAIN_LENGTH: u32 = 5;
+/// Maximum number of firings of one hook within [`FIRING_WINDOW_MS`].
+pub const MAX_FIRINGS_PER_WINDOW: usize = 20;
+pub const FIRING_WINDOW_MS: u64 = 60_000;
 /// Maximum number of hooks.
-pub const MOST: usize = 1_000;
+pub const MAX_HOOKS: usize = 1_000;
 /// Maximum number of triggers that wait for a hook's claim.
 pub const MAX_WAITING: usize = 500;
 /// Default and maximum time of a hook's command.
-pub const TIMEOUT_MS: u64 = 600_000;
-pub const LONGEST_TIMEOUT_MS: u64 = 24 * 3_600_000;
+pub const DEFAULT_TIMEOUT_MS: u64 = 600_000;
+pub const MAX_TIMEOUT_MS: u64 = 24 * 3_600_000;
 /// Number of bytes of a command's output that its firing keeps.
-pub const OUTPUT: usize = 8 * 1024;
+pub const MAX_OUTPUT_BYTES: usize = 8 * 1024;
 
 /// The condition that triggers a hook.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case", tag = "on")]
-pub enum Trigger {
+pub enum HookTrigger {
     /// A message that matches all given fields. Without a channel, messages of all channels match,
     /// except mailboxes.
     Message {
@@ -63,15 +65,18 @@ pub enum Trigger {
     Free { uri: Uri },
 }
 
-impl Trigger {
+impl HookTrigger {
     /// Returns whether an event is of the kind that this trigger matches.
-    fn waits_for(&self, event: &Event) -> bool {
+    fn matches_kind(&self, event: &Event) -> bool {
         match self {
-            Trigger::Message { .. } => matches!(event, Event::MessagePosted(_)),
-            Trigger::Event { kind } => kind == event.kind(),
-            Trigger::Free { .. } => matches!(
+            HookTrigger::Message { .. } => matches!(event, Event::MessagePosted(_)),
+            HookTrigger::Event { kind } => kind == event.kind(),
+            HookTrigger::Free { .. } => matches!(
                 event,
-                Event::ClaimReleased(_) | Event::AttemptEnded(_) | Event::LandingLanded(_) | Event::LandingEnded(_)
+                Event::ClaimReleased(_)
+                    | Event::AttemptEnded(_)
+                    | Event::LandingLanded(_)
+                    | Event::LandingEnded(_)
             ),
         }
     }
@@ -81,7 +86,7 @@ impl Trigger {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case", tag = "do")]
-pub enum Action {
+pub enum HookAction {
     /// Runs a command of the user in this directory.
     Run { argv: Vec<String>, cwd: String },
     /// Gives messages of the project's channel to the built-in router.
@@ -92,7 +97,7 @@ pub enum Action {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
-pub struct Conditions {
+pub struct HookConditions {
     /// Claim that must be free, and that the hook holds until its command ends.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub claim: Option<Uri>,
@@ -116,46 +121,51 @@ pub struct Hook {
     /// Agent as which the hook acts; without it the hook's own identity, `hook/H3`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent: Option<AgentName>,
-    pub trigger: Trigger,
+    pub trigger: HookTrigger,
     #[serde(default)]
-    pub when: Conditions,
-    pub action: Action,
+    pub when: HookConditions,
+    pub action: HookAction,
     /// Order among hooks; lower fires first.
     pub priority: u8,
     /// Maximum time of its command.
     pub timeout_ms: u64,
     /// Sandbox level of its command.
-    pub sandbox: Level,
+    pub sandbox: SandboxLevel,
     /// Reason for which the hook is paused.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub paused: Option<String>,
     pub made_by: Actor,
-    pub made_wall: u64,
+    #[serde(rename = "made_wall")]
+    pub made_unix_ms: u64,
     /// Number of firings.
     #[serde(default)]
-    pub fired: u64,
+    #[serde(rename = "fired")]
+    pub fired_count: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub fired_wall: Option<u64>,
+    #[serde(rename = "fired_wall")]
+    pub fired_unix_ms: Option<u64>,
     /// Times of the firings within the last minute on the fleet clock, but at least the last one.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub recent: Vec<u64>,
+    #[serde(rename = "recent")]
+    pub recent_firings: Vec<u64>,
     /// Number of triggers for which a condition did not hold.
     #[serde(default)]
-    pub skipped: u64,
+    #[serde(rename = "skipped")]
+    pub skipped_count: u64,
     /// Cause and reason of the last such trigger.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub last_skip: Option<(Cause, String)>,
+    pub last_skip: Option<(FiringCause, String)>,
     /// Triggers that came while its claim was held, oldest first. The hook fires for each when the
     /// claim is free.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub waiting: Vec<Waiting>,
+    pub waiting: Vec<WaitingTrigger>,
 }
 
 /// A trigger that waits until the hook's claim is free.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct Waiting {
-    pub cause: Cause,
+pub struct WaitingTrigger {
+    pub cause: FiringCause,
     /// Number of hooks in the chain that led to it.
     pub depth: u32,
 }
@@ -163,7 +173,7 @@ pub struct Waiting {
 impl Hook {
     /// Returns whether the hook gives this project's messages to the built-in router.
     pub(crate) fn is_router_of(&self, project: &ProjectName) -> bool {
-        matches!(self.action, Action::Route) && self.project.as_ref() == Some(project)
+        matches!(self.action, HookAction::Route) && self.project.as_ref() == Some(project)
     }
 
     /// Returns the agent name as which the hook acts.
@@ -173,15 +183,19 @@ impl Hook {
     }
 
     /// Removes the oldest waiting trigger with this cause.
-    pub(crate) fn forget_waiting(&mut self, cause: &Cause) {
-        if let Some(at) = self.waiting.iter().position(|waiting| waiting.cause == *cause) {
+    pub(crate) fn forget_waiting(&mut self, cause: &FiringCause) {
+        if let Some(at) = self
+            .waiting
+            .iter()
+            .position(|waiting| waiting.cause == *cause)
+        {
             self.waiting.remove(at);
         }
     }
 
     /// Returns whether an actor is the hook's own identity.
     fn is_own(&self, by: &Actor) -> bool {
-        matches!(by, Actor::Agent(name) if bus::is_of(name, &self.identity()))
+        matches!(by, Actor::Agent(name) if bus::is_same_or_below(name, &self.identity()))
     }
 }
 
@@ -189,18 +203,31 @@ impl Hook {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case", tag = "by")]
-pub enum Cause {
-    Message { message: MessageId, channel: ChannelName, sender: Actor },
-    Event { kind: String, subject: String },
-    Free { uri: Uri },
+pub enum FiringCause {
+    Message {
+        message: MessageId,
+        channel: ChannelName,
+        sender: Actor,
+    },
+    Event {
+        kind: String,
+        subject: String,
+    },
+    Free {
+        uri: Uri,
+    },
 }
 
-impl std::fmt::Display for Cause {
+impl std::fmt::Display for FiringCause {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Cause::Message { message, channel, sender } => write!(f, "{message} in {channel} from {sender}"),
-            Cause::Event { kind, subject } => write!(f, "{kind} {subject}"),
-            Cause::Free { uri } => write!(f, "{uri} is free"),
+            FiringCause::Message {
+                message,
+                channel,
+                sender,
+            } => write!(f, "{message} in {channel} from {sender}"),
+            FiringCause::Event { kind, subject } => write!(f, "{kind} {subject}"),
+            FiringCause::Free { uri } => write!(f, "{uri} is free"),
         }
     }
 }
@@ -209,7 +236,7 @@ impl std::fmt::Display for Cause {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
-pub enum Ended {
+pub enum FiringEnd {
     Exited(i32),
     Signalled(i32),
     /// The command exceeded its maximum time and was killed.
@@ -220,14 +247,14 @@ pub enum Ended {
     Lost,
 }
 
-impl std::fmt::Display for Ended {
+impl std::fmt::Display for FiringEnd {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Ended::Exited(code) => write!(f, "exit {code}"),
-            Ended::Signalled(signal) => write!(f, "signal {signal}"),
-            Ended::TimedOut => f.write_str("timed out"),
-            Ended::NotRun(why) => write!(f, "not run: {why}"),
-            Ended::Lost => f.write_str("lost"),
+            FiringEnd::Exited(code) => write!(f, "exit {code}"),
+            FiringEnd::Signalled(signal) => write!(f, "signal {signal}"),
+            FiringEnd::TimedOut => f.write_str("timed out"),
+            FiringEnd::NotRun(why) => write!(f, "not run: {why}"),
+            FiringEnd::Lost => f.write_str("lost"),
         }
     }
 }
@@ -235,7 +262,7 @@ impl std::fmt::Display for Ended {
 /// A claim that a hook's command holds, with its token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct Hold {
+pub struct FiringClaim {
     pub claim: ClaimId,
     pub token: u64,
 }
@@ -251,58 +278,61 @@ pub struct Firing {
     pub agent: AgentName,
     /// Number from which its command's token is derived.
     pub token: u64,
-    pub cause: Cause,
+    pub cause: FiringCause,
     /// Position in the chain of hooks that triggered each other, counting from 1.
     pub depth: u32,
     /// The hook's command when it fired.
     pub argv: Vec<String>,
     pub cwd: String,
     pub timeout_ms: u64,
-    pub sandbox: Level,
+    pub sandbox: SandboxLevel,
     /// Claim that it holds while it runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub claim: Option<Hold>,
-    pub fired_wall: u64,
+    pub claim: Option<FiringClaim>,
+    #[serde(rename = "fired_wall")]
+    pub fired_unix_ms: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub ended: Option<Ended>,
+    pub ended: Option<FiringEnd>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub ended_wall: Option<u64>,
+    #[serde(rename = "ended_wall")]
+    pub ended_unix_ms: Option<u64>,
     /// End of its output, without secrets.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub output: String,
     /// Description of its sandbox, if it had one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub shut_in: Option<String>,
+    #[serde(rename = "shut_in")]
+    pub sandbox_description: Option<String>,
 }
 
 facts! {
-    Added { hook: Arc<Hook> }
-    Changed { hook: HookId, paused: Option<String> }
-    Removed { hook: HookId }
-    Fired { firing: Arc<Firing>, at: u64 }
-    Skipped { hook: HookId, cause: Cause, why: String }
-    Queued { hook: HookId, waiting: Waiting }
-    FiringEnded { firing: FiringId, ended: Ended, output: String, shut_in: Option<String> }
+    HookAdded { hook: Arc<Hook> }
+    HookChanged { hook: HookId, paused: Option<String> }
+    HookRemoved { hook: HookId }
+    HookFired { firing: Arc<Firing>, at: u64 }
+    HookSkipped { hook: HookId, cause: FiringCause, why: String }
+    HookQueued { hook: HookId, waiting: WaitingTrigger }
+    HookEnded { firing: FiringId, ended: FiringEnd, output: String, shut_in: Option<String> }
 }
 
 /// A hook to add with [`add`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct Add {
+pub struct AddHook {
     #[serde(default)]
     pub project: Option<ProjectName>,
     #[serde(default)]
     pub agent: Option<AgentName>,
-    pub trigger: Trigger,
+    pub trigger: HookTrigger,
     #[serde(default)]
-    pub when: Conditions,
-    pub action: Action,
+    pub when: HookConditions,
+    pub action: HookAction,
     #[serde(default = "middle")]
     pub priority: u8,
     #[serde(default)]
     pub timeout_ms: Option<u64>,
     #[serde(default)]
-    pub sandbox: Option<Level>,
+    pub sandbox: Option<SandboxLevel>,
 }
 
 /// Returns the default priority.
@@ -311,10 +341,13 @@ fn middle() -> u8 {
 }
 
 /// Adds a hook.
-pub fn add(draft: &mut Draft, ask: Add, by: &Actor, now: Now) -> Result<HookId, Refusal> {
+pub fn add(draft: &mut Draft, ask: AddHook, by: &Actor, now: Now) -> Result<HookId, Refusal> {
     let board = draft.board();
-    if board.hooks.len() >= MOST {
-        return Err(Refusal::invalid(format!("there are {MOST} hooks already"), "remove some: regatta hook list"));
+    if board.hooks.len() >= MAX_HOOKS {
+        return Err(Refusal::invalid(
+            format!("there are {MAX_HOOKS} hooks already"),
+            "remove some: regatta hook list",
+        ));
     }
     check(board, &ask)?;
     let hook = Hook {
@@ -325,76 +358,120 @@ pub fn add(draft: &mut Draft, ask: Add, by: &Actor, now: Now) -> Result<HookId, 
         when: ask.when,
         action: ask.action,
         priority: ask.priority,
-        timeout_ms: ask.timeout_ms.unwrap_or(TIMEOUT_MS),
-        sandbox: ask.sandbox.unwrap_or(Level::Off),
+        timeout_ms: ask.timeout_ms.unwrap_or(DEFAULT_TIMEOUT_MS),
+        sandbox: ask.sandbox.unwrap_or(SandboxLevel::Off),
         paused: None,
         made_by: by.clone(),
-        made_wall: now.wall,
-        fired: 0,
-        fired_wall: None,
-        recent: vec![],
-        skipped: 0,
+        made_unix_ms: now.unix_ms,
+        fired_count: 0,
+        fired_unix_ms: None,
+        recent_firings: vec![],
+        skipped_count: 0,
         last_skip: None,
         waiting: vec![],
     };
     let id = hook.id;
-    draft.record(Event::HookAdded(Added { hook: hook.into() }));
+    draft.record(Event::HookAdded(HookAdded { hook: hook.into() }));
     Ok(id)
 }
 
 /// Checks a new hook's limits, trigger and action.
-fn check(board: &Board, ask: &Add) -> Result<(), Refusal> {
+fn check(board: &Board, ask: &AddHook) -> Result<(), Refusal> {
     if let Some(project) = &ask.project
         && !board.projects.contains_key(project)
     {
-        return Err(Refusal::NoSuchProject { project: project.clone() });
+        return Err(Refusal::NoSuchProject {
+            project: project.clone(),
+        });
     }
     if ask.priority > 9 {
-        return Err(Refusal::invalid("a priority is 0 to 9, and the lower comes first", "give a number in that range"));
+        return Err(Refusal::invalid(
+            "a priority is 0 to 9, and the lower comes first",
+            "give a number in that range",
+        ));
     }
-    if ask.timeout_ms.is_some_and(|it| it == 0 || it > LONGEST_TIMEOUT_MS) {
-        return Err(Refusal::invalid("a hook's command takes 1 ms to 24 hours", "give another --max-time"));
+    if ask
+        .timeout_ms
+        .is_some_and(|it| it == 0 || it > MAX_TIMEOUT_MS)
+    {
+        return Err(Refusal::invalid(
+            "a hook's command takes 1 ms to 24 hours",
+            "give another --max-time",
+        ));
     }
-    if ask.when.ttl_ms.is_some_and(|it| it == 0 || it > claim::LONGEST_TTL_MS) {
-        return Err(Refusal::invalid("a claim lives for 1 ms to 7 days", "give another --ttl"));
+    if ask
+        .when
+        .ttl_ms
+        .is_some_and(|it| it == 0 || it > claim::MAX_TTL_MS)
+    {
+        return Err(Refusal::invalid(
+            "a claim lives for 1 ms to 7 days",
+            "give another --ttl",
+        ));
     }
     if ask.when.ttl_ms.is_some() && ask.when.claim.is_none() {
-        return Err(Refusal::invalid("a TTL needs a claim, and no claim is given", "name it: --claim respond://…"));
+        return Err(Refusal::invalid(
+            "a TTL needs a claim, and no claim is given",
+            "name it: --claim respond://…",
+        ));
     }
-    if ask.project.is_none() && ask.sandbox.is_some_and(|it| it != Level::Off) {
-        return Err(Refusal::invalid("a sandboxed command needs a project, and no project is given", "name --project"));
+    if ask.project.is_none() && ask.sandbox.is_some_and(|it| it != SandboxLevel::Off) {
+        return Err(Refusal::invalid(
+            "a sandboxed command needs a project, and no project is given",
+            "name --project",
+        ));
     }
     match &ask.trigger {
-        Trigger::Message { channel: None, label: None, mention: None, prefix: None } => {
+        HookTrigger::Message {
+            channel: None,
+            label: None,
+            mention: None,
+            prefix: None,
+        } => {
             return Err(Refusal::invalid(
                 "a hook on every message of every channel would fire all the time",
                 "name a --channel, a --label, a --mention or a --prefix",
             ));
         }
-        Trigger::Message { prefix: Some(prefix), .. } if prefix.trim().is_empty() || prefix.len() > 200 => {
-            return Err(Refusal::invalid("a prefix has 1 to 200 bytes, not all of them blanks", "write --prefix '!x'"));
-        }
-        Trigger::Event { kind } if !Event::KINDS.contains(&kind.as_str()) => {
+        HookTrigger::Message {
+            prefix: Some(prefix),
+            ..
+        } if prefix.trim().is_empty() || prefix.len() > 200 => {
             return Err(Refusal::invalid(
-                format!("there is no event {:?}", kind.chars().take(60).collect::<String>()),
+                "a prefix has 1 to 200 bytes, not all of them blanks",
+                "write --prefix '!x'",
+            ));
+        }
+        HookTrigger::Event { kind } if !Event::KINDS.contains(&kind.as_str()) => {
+            return Err(Refusal::invalid(
+                format!(
+                    "there is no event {:?}",
+                    kind.chars().take(60).collect::<String>()
+                ),
                 "see what happens: regatta events --json",
             ));
         }
-        Trigger::Event { kind } if kind.starts_with("hook.") => {
+        HookTrigger::Event { kind } if kind.starts_with("hook.") => {
             return Err(Refusal::invalid(
                 "events about hooks fire no hook",
                 "use an event that the command causes instead",
             ));
         }
-        Trigger::Event { .. } | Trigger::Free { .. } if ask.when.require_label.is_some() => {
-            return Err(Refusal::invalid("only a message has labels", "leave --require-label out"));
+        HookTrigger::Event { .. } | HookTrigger::Free { .. }
+            if ask.when.require_label.is_some() =>
+        {
+            return Err(Refusal::invalid(
+                "only a message has labels",
+                "leave --require-label out",
+            ));
         }
         _ => {}
     }
     match &ask.action {
-        Action::Run { argv, cwd } => {
+        HookAction::Run { argv, cwd } => {
             let odd = |it: &String| it.contains('\0') || it.len() > 16 * 1024;
-            if argv.first().is_none_or(String::is_empty) || argv.len() > 256 || argv.iter().any(odd) {
+            if argv.first().is_none_or(String::is_empty) || argv.len() > 256 || argv.iter().any(odd)
+            {
                 return Err(Refusal::invalid(
                     "a hook's command has 1 to 256 words of at most 16 KiB",
                     "write it behind --: regatta hook add --channel shop -- ./answer.sh",
@@ -407,8 +484,14 @@ fn check(board: &Board, ask: &Add) -> Result<(), Refusal> {
                 ));
             }
         }
-        Action::Route => {
-            let channel = matches!(&ask.trigger, Trigger::Message { channel: Some(_), .. });
+        HookAction::Route => {
+            let channel = matches!(
+                &ask.trigger,
+                HookTrigger::Message {
+                    channel: Some(_),
+                    ..
+                }
+            );
             if ask.project.is_none() || !channel {
                 return Err(Refusal::invalid(
                     "the router works for one project, on the messages of one channel",
@@ -422,17 +505,21 @@ fn check(board: &Board, ask: &Add) -> Result<(), Refusal> {
 
 /// Returns the hook with this id, or a refusal.
 pub fn find(board: &Board, id: HookId) -> Result<&Hook, Refusal> {
-    board
-        .hooks
-        .get(&id)
-        .map(|it| &**it)
-        .ok_or_else(|| Refusal::missing(format!("there is no hook {id}"), "see them: regatta hook list"))
+    board.hooks.get(&id).map(|it| &**it).ok_or_else(|| {
+        Refusal::missing(
+            format!("there is no hook {id}"),
+            "see them: regatta hook list",
+        )
+    })
 }
 
 /// Pauses a hook.
 pub fn pause(draft: &mut Draft, id: HookId, reason: String) -> Result<(), Refusal> {
     if find(draft.board(), id)?.paused.is_none() {
-        draft.record(Event::HookChanged(Changed { hook: id, paused: Some(reason) }));
+        draft.record(Event::HookChanged(HookChanged {
+            hook: id,
+            paused: Some(reason),
+        }));
     }
     Ok(())
 }
@@ -440,7 +527,10 @@ pub fn pause(draft: &mut Draft, id: HookId, reason: String) -> Result<(), Refusa
 /// Resumes a paused hook. It fires for triggers that waited when it was paused.
 pub fn resume(draft: &mut Draft, id: HookId, now: Now) -> Result<(), Refusal> {
     if find(draft.board(), id)?.paused.is_some() {
-        draft.record(Event::HookChanged(Changed { hook: id, paused: None }));
+        draft.record(Event::HookChanged(HookChanged {
+            hook: id,
+            paused: None,
+        }));
         fire_waiting(draft, id, now);
     }
     Ok(())
@@ -449,26 +539,37 @@ pub fn resume(draft: &mut Draft, id: HookId, now: Now) -> Result<(), Refusal> {
 /// Removes a hook. A running command of the hook continues.
 pub fn remove(draft: &mut Draft, id: HookId) -> Result<(), Refusal> {
     find(draft.board(), id)?;
-    draft.record(Event::HookRemoved(Removed { hook: id }));
+    draft.record(Event::HookRemoved(HookRemoved { hook: id }));
     Ok(())
 }
 
 /// Applies the end of a hook's command, and releases its claim.
-pub fn ended(
+pub fn on_command_ended(
     draft: &mut Draft,
     id: FiringId,
-    (ended, output): (Ended, String),
+    (ended, output): (FiringEnd, String),
     shut_in: Option<String>,
 ) -> Result<(), Refusal> {
-    let Some(firing) = draft.board().firings.get(&id).cloned() else { return Ok(()) };
-    let mut start = output.len().saturating_sub(OUTPUT);
+    let Some(firing) = draft.board().firings.get(&id).cloned() else {
+        return Ok(());
+    };
+    let mut start = output.len().saturating_sub(MAX_OUTPUT_BYTES);
     while !output.is_char_boundary(start) {
         start += 1;
     }
     let output = output[start..].to_owned();
-    draft.record(Event::FiringEnded(FiringEnded { firing: id, ended, output, shut_in }));
-    if let Some(Hold { claim, token }) = firing.claim
-        && draft.board().claims.get(&claim).is_some_and(|it| it.token == token)
+    draft.record(Event::HookEnded(HookEnded {
+        firing: id,
+        ended,
+        output,
+        shut_in,
+    }));
+    if let Some(FiringClaim { claim, token }) = firing.claim
+        && draft
+            .board()
+            .claims
+            .get(&claim)
+            .is_some_and(|it| it.token == token)
     {
         claim::release(draft, claim, token)?;
     }
@@ -478,94 +579,158 @@ pub fn ended(
 /// Returns the hook depth of anything that `by` does: the maximum depth of its running commands.
 pub fn depth_of(board: &Board, by: &Actor) -> u32 {
     let Actor::Agent(by) = by else { return 0 };
-    board.firings.values().filter(|it| it.agent == *by).map(|it| it.depth).max().unwrap_or(0)
+    board
+        .firings
+        .values()
+        .filter(|it| it.agent == *by)
+        .map(|it| it.depth)
+        .max()
+        .unwrap_or(0)
 }
 
 /// Fires the hooks that an event triggers. Events about hooks and about their claims trigger none.
-pub(crate) fn look(draft: &mut Draft, before: &Board, event: &Event, now: Now) {
+pub(crate) fn on_event(draft: &mut Draft, before: &Board, event: &Event, now: Now) {
     fire_freed(draft, before, event, now);
     // Most events match no hook, so this check must be cheap.
-    let waits = draft.board().hooks.values().filter(|it| it.trigger.waits_for(event));
+    let waits = draft
+        .board()
+        .hooks
+        .values()
+        .filter(|it| it.trigger.matches_kind(event));
     let mut hooks: Vec<(u8, HookId)> = waits.map(|it| (it.priority, it.id)).collect();
     if hooks.is_empty() || is_hooks_own(draft.board(), before, event) {
         return;
     }
-    let by = draft.by().clone();
+    let by = draft.actor().clone();
     hooks.sort_unstable();
     for (_, id) in hooks {
         let board = draft.board();
-        let Some(hook) = board.hooks.get(&id).cloned() else { continue };
-        let Some(occasion) = occasion(board, before, &hook, event, &by, now) else { continue };
-        match judge(board, &hook, &occasion, now) {
-            Verdict::Unmoved { .. } => {}
+        let Some(hook) = board.hooks.get(&id).cloned() else {
+            continue;
+        };
+        let Some(occasion) = input_for(board, before, &hook, event, &by, now) else {
+            continue;
+        };
+        match evaluate(board, &hook, &occasion, now) {
+            HookMatch::NotTriggered { .. } => {}
             // Triggers of a paused hook are not recorded, because people know that it is paused.
-            Verdict::Held { .. } if hook.paused.is_some() => {}
-            Verdict::Held { why } => skip(draft, id, occasion.cause(), why),
-            Verdict::Queues { why } => queue(draft, &hook, &occasion, why, now),
-            Verdict::Cut { why } => cut(draft, &hook, &occasion, &why, now),
-            Verdict::Fires => fire(draft, &hook, &occasion, now),
+            HookMatch::ConditionFailed { .. } if hook.paused.is_some() => {}
+            HookMatch::ConditionFailed { why } => record_skip(draft, id, occasion.cause(), why),
+            HookMatch::WaitsForClaim { why } => queue_trigger(draft, &hook, &occasion, why, now),
+            HookMatch::MustPause { why } => pause_runaway(draft, &hook, &occasion, &why, now),
+            HookMatch::Fires => fire(draft, &hook, &occasion, now),
         }
     }
 }
 
 /// Keeps a trigger until the hook's claim is free.
-fn queue(draft: &mut Draft, hook: &Hook, occasion: &Occasion<'_>, why: String, now: Now) {
+fn queue_trigger(draft: &mut Draft, hook: &Hook, occasion: &HookInput<'_>, why: String, now: Now) {
     let cause = occasion.cause();
     if hook.waiting.len() >= MAX_WAITING {
-        return skip(draft, hook.id, cause, format!("{why}, and {MAX_WAITING} others already wait for it"));
+        return record_skip(
+            draft,
+            hook.id,
+            cause,
+            format!("{why}, and {MAX_WAITING} others already wait for it"),
+        );
     }
-    let waiting = Waiting { cause, depth: occasion.depth() };
-    draft.record(Event::HookQueued(Queued { hook: hook.id, waiting }));
+    let waiting = WaitingTrigger {
+        cause,
+        depth: occasion.depth(),
+    };
+    draft.record(Event::HookQueued(HookQueued {
+        hook: hook.id,
+        waiting,
+    }));
     // If the claim is free, only earlier triggers can be ahead, so the oldest one fires.
     fire_waiting(draft, hook.id, now);
 }
 
 /// Fires the hooks whose claim an event may have freed, each for the oldest trigger that waits.
 fn fire_freed(draft: &mut Draft, before: &Board, event: &Event, now: Now) {
-    let waits = draft.board().hooks.values().filter(|hook| !hook.waiting.is_empty());
+    let waits = draft
+        .board()
+        .hooks
+        .values()
+        .filter(|hook| !hook.waiting.is_empty());
     let mut waits: Vec<(u8, HookId)> = waits.map(|hook| (hook.priority, hook.id)).collect();
     if waits.is_empty() {
         return;
     }
-    let Some(freed) = freed_by(before, event) else { return };
+    let Some(freed) = freed_by(before, event) else {
+        return;
+    };
     waits.sort_unstable();
     for (_, id) in waits {
-        let claim = draft.board().hooks.get(&id).and_then(|hook| hook.when.claim.clone());
+        let claim = draft
+            .board()
+            .hooks
+            .get(&id)
+            .and_then(|hook| hook.when.claim.clone());
         if claim.is_some_and(|claim| freed.iter().any(|uri| uri.overlaps(&claim))) {
             fire_waiting(draft, id, now);
         }
     }
 }
 
-/// Fires a hook for the oldest trigger that waits, if its claim is free. The next one follows when that command ends.
+/// Fires a hook for the oldest trigger that waits, if its claim is free. The next one follows when
+/// that command ends.
 fn fire_waiting(draft: &mut Draft, id: HookId, now: Now) {
     let board = draft.board();
-    let Some(hook) = board.hooks.get(&id).filter(|hook| hook.paused.is_none()).cloned() else { return };
-    let Some(next) = hook.waiting.first().cloned() else { return };
-    if judge::claim_holder(board, &hook, now).is_none() {
-        start(draft, &hook, next.cause, next.depth, now);
+    let Some(hook) = board
+        .hooks
+        .get(&id)
+        .filter(|hook| hook.paused.is_none())
+        .cloned()
+    else {
+        return;
+    };
+    let Some(next) = hook.waiting.first().cloned() else {
+        return;
+    };
+    if matching::claim_holder(board, &hook, now).is_none() {
+        start_command(draft, &hook, next.cause, next.depth, now);
     }
 }
 
 /// Returns the occasion that an event is for a hook, if the event matches its trigger.
-fn occasion<'a>(
+fn input_for<'a>(
     board: &Board,
     before: &Board,
     hook: &Hook,
     event: &'a Event,
     by: &'a Actor,
     now: Now,
-) -> Option<Occasion<'a>> {
+) -> Option<HookInput<'a>> {
     match (&hook.trigger, event) {
-        (Trigger::Message { .. }, Event::MessagePosted(it)) => Some(Occasion::Message(it.message())),
-        (Trigger::Event { .. }, _) => Some(match event {
-            Event::MessagePosted(it) => Occasion::Message(it.message()),
-            _ => Occasion::Event { event, by, depth: depth_of(board, by) },
+        (HookTrigger::Message { .. }, Event::MessagePosted(it)) => {
+            Some(HookInput::Message(it.message()))
+        }
+        (HookTrigger::Event { .. }, _) => Some(match event {
+            Event::MessagePosted(it) => HookInput::Message(it.message()),
+            _ => HookInput::Event {
+                event,
+                by,
+                depth: depth_of(board, by),
+            },
         }),
-        (Trigger::Free { uri }, _) => {
+        (HookTrigger::Free { uri }, _) => {
             let touched = freed_by(before, event)?.iter().any(|it| it.overlaps(uri));
-            let free = || claim::in_the_way_on(board, std::slice::from_ref(uri), Mode::Exclusive, None, now).is_empty();
-            (touched && free()).then(|| Occasion::Free { uri: uri.clone(), by, depth: depth_of(board, by) })
+            let free = || {
+                claim::conflicting_holders_on_board(
+                    board,
+                    std::slice::from_ref(uri),
+                    ClaimMode::Exclusive,
+                    None,
+                    now,
+                )
+                .is_empty()
+            };
+            (touched && free()).then(|| HookInput::Free {
+                uri: uri.clone(),
+                by,
+                depth: depth_of(board, by),
+            })
         }
         _ => None,
     }
@@ -575,10 +740,22 @@ fn occasion<'a>(
 /// ended.
 fn freed_by(before: &Board, event: &Event) -> Option<Vec<Uri>> {
     match event {
-        Event::ClaimReleased(it) => before.claims.get(it.claim()).map(|claim| claim.uris.clone()),
-        Event::AttemptEnded(it) => before.attempts.get(it.attempt()).map(|ended| claim::held_by_attempt(ended)),
-        Event::LandingLanded(it) => before.landings.get(it.landing()).map(|ended| claim::held_by_landing(ended)),
-        Event::LandingEnded(it) => before.landings.get(it.landing()).map(|ended| claim::held_by_landing(ended)),
+        Event::ClaimReleased(it) => before
+            .claims
+            .get(it.claim())
+            .map(|claim| claim.uris.clone()),
+        Event::AttemptEnded(it) => before
+            .attempts
+            .get(it.attempt())
+            .map(|ended| claim::held_by_attempt(ended)),
+        Event::LandingLanded(it) => before
+            .landings
+            .get(it.landing())
+            .map(|ended| claim::held_by_landing(ended)),
+        Event::LandingEnded(it) => before
+            .landings
+            .get(it.landing())
+            .map(|ended| claim::held_by_landing(ended)),
         _ => None,
     }
 }
@@ -591,63 +768,89 @@ fn is_hooks_own(board: &Board, before: &Board, event: &Event) -> bool {
         Event::ClaimReleased(it) => *it.claim(),
         _ => return false,
     };
-    let held = |it: &Board| it.firings.values().any(|it| it.claim.is_some_and(|it| it.claim == id));
+    let held = |it: &Board| {
+        it.firings
+            .values()
+            .any(|it| it.claim.is_some_and(|it| it.claim == id))
+    };
     // At the time of the grant the firing is not yet recorded, so the memo identifies the hook's
     // claim.
-    let meant = matches!(event, Event::ClaimGranted(it) if it.claim().memo.starts_with(MEMO));
+    let meant =
+        matches!(event, Event::ClaimGranted(it) if it.claim().memo.starts_with(CLAIM_MEMO_PREFIX));
     meant || held(board) || held(before)
 }
 
 /// Beginning of the memo of a hook's claim.
-const MEMO: &str = "held by the hook ";
+const CLAIM_MEMO_PREFIX: &str = "held by the hook ";
 
-fn skip(draft: &mut Draft, hook: HookId, cause: Cause, why: String) {
-    draft.record(Event::HookSkipped(Skipped { hook, cause, why }));
+fn record_skip(draft: &mut Draft, hook: HookId, cause: FiringCause, why: String) {
+    draft.record(Event::HookSkipped(HookSkipped { hook, cause, why }));
 }
 
 /// Pauses a hook that triggers itself or fires too often, and announces it in a public channel.
-fn cut(draft: &mut Draft, hook: &Hook, occasion: &Occasion<'_>, why: &str, now: Now) {
+fn pause_runaway(draft: &mut Draft, hook: &Hook, occasion: &HookInput<'_>, why: &str, now: Now) {
     let reason = format!("{why}, at {}", occasion.cause());
-    draft.record(Event::HookChanged(Changed { hook: hook.id, paused: Some(reason.clone()) }));
+    draft.record(Event::HookChanged(HookChanged {
+        hook: hook.id,
+        paused: Some(reason.clone()),
+    }));
     let public = |it: &&ChannelName| bus::addressee(it).is_none();
     let of_hook = match &hook.trigger {
-        Trigger::Message { channel, .. } => channel.as_ref(),
+        HookTrigger::Message { channel, .. } => channel.as_ref(),
         _ => None,
     };
     let of_message = match occasion {
-        Occasion::Message(it) => Some(&it.channel),
+        HookInput::Message(it) => Some(&it.channel),
         _ => None,
     };
-    let of_project = hook.project.as_ref().and_then(|it| ChannelName::new(it.as_str()).ok());
-    let channel = of_hook.filter(public).or(of_message.filter(public)).cloned().or(of_project);
-    let channel = channel.unwrap_or_else(|| ChannelName::new("general").expect("a plain word is a channel"));
-    let text = format!("{} is paused: {reason}. Check it, then resume it: regatta hook resume {}", hook.id, hook.id);
+    let of_project = hook
+        .project
+        .as_ref()
+        .and_then(|it| ChannelName::new(it.as_str()).ok());
+    let channel = of_hook
+        .filter(public)
+        .or(of_message.filter(public))
+        .cloned()
+        .or(of_project);
+    let channel =
+        channel.unwrap_or_else(|| ChannelName::new("general").expect("a plain word is a channel"));
+    let text = format!(
+        "{} is paused: {reason}. Check it, then resume it: regatta hook resume {}",
+        hook.id, hook.id
+    );
     let labels = vec![Label::new("coord:hook").expect("it has plain letters")];
-    let post = bus::Post { channel, text, labels, reply_to: None };
+    let post = bus::PostMessage {
+        channel,
+        text,
+        labels,
+        reply_to: None,
+    };
     bus::post(draft, post, Actor::Regatta, now).expect("a short text with one label is a message");
 }
 
 /// Starts a hook's action for an occasion.
-fn fire(draft: &mut Draft, hook: &Hook, occasion: &Occasion<'_>, now: Now) {
+fn fire(draft: &mut Draft, hook: &Hook, occasion: &HookInput<'_>, now: Now) {
     let cause = occasion.cause();
     match (&hook.action, occasion) {
-        (Action::Run { .. }, _) => start(draft, hook, cause, occasion.depth(), now),
-        (Action::Route, Occasion::Message(message)) => {
-            if let Err(refusal) = route(draft, hook, message, now) {
-                skip(draft, hook.id, cause, refusal.message());
+        (HookAction::Run { .. }, _) => start_command(draft, hook, cause, occasion.depth(), now),
+        (HookAction::Route, HookInput::Message(message)) => {
+            if let Err(refusal) = send_to_router(draft, hook, message, now) {
+                record_skip(draft, hook.id, cause, refusal.message());
             }
         }
-        (Action::Route, _) => {}
+        (HookAction::Route, _) => {}
     }
 }
 
 /// Starts a hook's command. `depth` is the number of hooks that led to the cause.
-fn start(draft: &mut Draft, hook: &Hook, cause: Cause, depth: u32, now: Now) {
-    let Action::Run { argv, cwd } = hook.action.clone() else { return };
+fn start_command(draft: &mut Draft, hook: &Hook, cause: FiringCause, depth: u32, now: Now) {
+    let HookAction::Run { argv, cwd } = hook.action.clone() else {
+        return;
+    };
     let id = FiringId(draft.board().counters.firing + 1);
-    let claim = match take_claim(draft, hook, id, now) {
+    let claim = match acquire_claim(draft, hook, id, now) {
         Ok(claim) => claim,
-        Err(refusal) => return skip(draft, hook.id, cause, refusal.message()),
+        Err(refusal) => return record_skip(draft, hook.id, cause, refusal.message()),
     };
     let firing = Firing {
         id,
@@ -662,38 +865,53 @@ fn start(draft: &mut Draft, hook: &Hook, cause: Cause, depth: u32, now: Now) {
         timeout_ms: hook.timeout_ms,
         sandbox: hook.sandbox,
         claim,
-        fired_wall: now.wall,
+        fired_unix_ms: now.unix_ms,
         ended: None,
-        ended_wall: None,
+        ended_unix_ms: None,
         output: String::new(),
-        shut_in: None,
+        sandbox_description: None,
     };
-    draft.record(Event::HookFired(Fired { firing: firing.into(), at: now.at }));
+    draft.record(Event::HookFired(HookFired {
+        firing: firing.into(),
+        at: now.fleet_ms,
+    }));
 }
 
 /// Acquires the claim that the hook holds while its command runs, if it wants one.
-fn take_claim(draft: &mut Draft, hook: &Hook, firing: FiringId, now: Now) -> Result<Option<Hold>, Refusal> {
-    let Some(uri) = &hook.when.claim else { return Ok(None) };
+fn acquire_claim(
+    draft: &mut Draft,
+    hook: &Hook,
+    firing: FiringId,
+    now: Now,
+) -> Result<Option<FiringClaim>, Refusal> {
+    let Some(uri) = &hook.when.claim else {
+        return Ok(None);
+    };
     let ask = Acquire {
-        owner: Owner::Agent(hook.identity()),
+        owner: ClaimOwner::Agent(hook.identity()),
         uris: vec![uri.clone()],
-        mode: Mode::Exclusive,
+        mode: ClaimMode::Exclusive,
         // The claim is released when the command ends. The TTL is for a daemon that is not running
         // then.
         ttl_ms: hook.when.ttl_ms.unwrap_or(hook.timeout_ms + 60_000),
         wait_ms: 0,
-        memo: format!("{MEMO}{} while {firing} runs", hook.id),
+        memo: format!("{CLAIM_MEMO_PREFIX}{} while {firing} runs", hook.id),
     };
     match claim::acquire(draft, ask, now)? {
-        Acquired::Granted { claim, token, .. } => Ok(Some(Hold { claim, token })),
+        Acquired::Granted { claim, token, .. } => Ok(Some(FiringClaim { claim, token })),
         Acquired::Waiting { .. } => Ok(None), // cannot happen, because `wait_ms` is 0
     }
 }
 
 /// Gives a message to the built-in router of the hook's project.
-fn route(draft: &mut Draft, hook: &Hook, message: &Message, now: Now) -> Result<(), Refusal> {
+fn send_to_router(
+    draft: &mut Draft,
+    hook: &Hook,
+    message: &Message,
+    now: Now,
+) -> Result<(), Refusal> {
     match &hook.project {
-        Some(project) => crate::route::intake(draft, project, message, now),
+        Some(project) => crate::router::on_message(draft, project, message, now),
         None => Ok(()),
     }
 }

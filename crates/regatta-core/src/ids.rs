@@ -20,7 +20,11 @@ pub struct BadName {
 impl BadName {
     pub(crate) fn new(what: &'static str, text: &str, why: &'static str) -> BadName {
         // A hostile name must not flood an error message.
-        BadName { what, text: text.chars().take(80).collect(), why }
+        BadName {
+            what,
+            text: text.chars().take(80).collect(),
+            why,
+        }
     }
 }
 
@@ -154,25 +158,25 @@ macro_rules! name {
 }
 
 name!(/// A git repository under management, such as `shop`.
-    ProjectName, |text| slug("a project name", text, 64));
+    ProjectName, |text| check_slug("a project name", text, 64));
 name!(/// A named identity that can do work, such as `shop-dev/lead-amber-reef`; `/` separates parent from child.
 AgentName, |text| {
     const WHAT: &str = "an agent name";
     if text.len() > 200 {
         return Err(BadName::new(WHAT, text, "it is longer than 200 characters"));
     }
-    text.split('/').try_for_each(|part| slug(WHAT, part, 64))
+    text.split('/').try_for_each(|part| check_slug(WHAT, part, 64))
 });
 name!(/// A lead and its members, such as `harbour`.
-    TeamName, |text| slug("a team name", text, 64));
+    TeamName, |text| check_slug("a team name", text, 64));
 name!(/// A member of a team, such as `tom`; as an agent it is `harbour/tom`.
-    MemberName, |text| slug("a member's name", text, 64));
+    MemberName, |text| check_slug("a member's name", text, 64));
 name!(/// A process on some machine that executes attempts, such as `build-box`.
-    RunnerName, |text| slug("a runner name", text, 64));
+    RunnerName, |text| check_slug("a runner name", text, 64));
 name!(/// A channel of the bus: a plain name, or `@name` for messages to one agent.
 ChannelName, |text| {
     let plain = text.strip_prefix(['#', '@']).unwrap_or(text);
-    if text.starts_with('@') { AgentName::new(plain).map(|_| ()) } else { slug("a channel name", text, 100) }
+    if text.starts_with('@') { AgentName::new(plain).map(|_| ()) } else { check_slug("a channel name", text, 100) }
 });
 name!(/// A label on a message, such as `coord:merge`.
 Label, |text| {
@@ -188,7 +192,8 @@ Label, |text| {
 name!(/// A caller's key for one request, so that a repeated request is done once (J9).
 RequestKey, |text| {
     if text.is_empty() || text.len() > 200 || !text.bytes().all(|it| it.is_ascii_graphic()) {
-        return Err(BadName::new("a request key", text, "it has 1 to 200 printable ASCII characters"));
+        return Err(BadName::new("a request key", text, "it has 1 to 200 printable ASCII \
+            characters"));
     }
     Ok(())
 });
@@ -222,15 +227,26 @@ BranchName, |text| {
 
 /// Checks that a text has only letters, digits, `-`, `_` and `.`, and starts with a letter or a
 /// digit.
-fn slug(what: &'static str, text: &str, longest: usize) -> Result<(), BadName> {
+fn check_slug(what: &'static str, text: &str, longest: usize) -> Result<(), BadName> {
     if text.is_empty() || text.len() > longest {
         return Err(BadName::new(what, text, "each part has 1 to 64 characters"));
     }
     if !text.starts_with(|it: char| it.is_ascii_alphanumeric()) {
-        return Err(BadName::new(what, text, "it starts with a letter or a digit"));
+        return Err(BadName::new(
+            what,
+            text,
+            "it starts with a letter or a digit",
+        ));
     }
-    if !text.bytes().all(|it| it.is_ascii_alphanumeric() || b"-_.".contains(&it)) {
-        return Err(BadName::new(what, text, "it has letters, digits and - _ . only"));
+    if !text
+        .bytes()
+        .all(|it| it.is_ascii_alphanumeric() || b"-_.".contains(&it))
+    {
+        return Err(BadName::new(
+            what,
+            text,
+            "it has letters, digits and - _ . only",
+        ));
     }
     Ok(())
 }
@@ -240,9 +256,11 @@ fn slug(what: &'static str, text: &str, longest: usize) -> Result<(), BadName> {
 pub struct Now {
     /// Milliseconds of the fleet clock. It only rises, counts while a daemon is up, and ignores
     /// changes of the machine's date. All deadlines are on this clock.
-    pub at: u64,
+    #[serde(rename = "at")]
+    pub fleet_ms: u64,
     /// Milliseconds since 1970, for people to read. No decision depends on it.
-    pub wall: u64,
+    #[serde(rename = "wall")]
+    pub unix_ms: u64,
 }
 
 #[cfg(test)]
@@ -254,7 +272,16 @@ mod tests {
         assert_eq!("T21".parse(), Ok(TaskId(21)));
         assert_eq!("t21".parse(), Ok(TaskId(21)));
         assert_eq!("21".parse(), Ok(TaskId(21)));
-        for bad in ["", "T", "T-1", "T+1", "A1", "T 1", "T1x", "99999999999999999999"] {
+        for bad in [
+            "",
+            "T",
+            "T-1",
+            "T+1",
+            "A1",
+            "T 1",
+            "T1x",
+            "99999999999999999999",
+        ] {
             assert!(bad.parse::<TaskId>().is_err(), "{bad:?}");
         }
     }
@@ -264,7 +291,18 @@ mod tests {
         for good in ["shop", "a", "x-1.2_3"] {
             assert!(ProjectName::new(good).is_ok(), "{good:?}");
         }
-        for bad in ["", "-rf", ".git", "a/b", "..", "a b", "ä", "a\n", "a\0", &"x".repeat(65)] {
+        for bad in [
+            "",
+            "-rf",
+            ".git",
+            "a/b",
+            "..",
+            "a b",
+            "ä",
+            "a\n",
+            "a\0",
+            &"x".repeat(65),
+        ] {
             assert!(ProjectName::new(bad).is_err(), "{bad:?}");
         }
         assert!(AgentName::new("shop-dev/lead-amber-reef/worker-frost").is_ok());
@@ -274,7 +312,9 @@ mod tests {
         for good in ["main", "regatta/T1-word-list", "release-1.2"] {
             assert!(BranchName::new(good).is_ok(), "{good:?}");
         }
-        for bad in ["", "-x", "a..b", "a.lock", "x/.y", "a//b", "a/", "a~1", "a:b", "HEAD^", "a b"] {
+        for bad in [
+            "", "-x", "a..b", "a.lock", "x/.y", "a//b", "a/", "a~1", "a:b", "HEAD^", "a b",
+        ] {
             assert!(BranchName::new(bad).is_err(), "{bad:?}");
         }
     }

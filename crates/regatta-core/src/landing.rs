@@ -10,17 +10,17 @@
 //! the claim's token is its fence. While a move carries a landing, nothing but the report of that
 //! move changes the landing (Q12).
 
+pub mod batches; // the queue as batches, for display
+mod fault; // blame for failed trials
 pub mod guard; // changes that need a person's approval, and changes that never land
-pub mod join; // merging commits that a remote has and the local trunk lacks
-mod people; // requests of people: land, hold, revise, undo
-pub mod plan; // the choice of the prefixes to validate next
+mod operator; // requests of people: land, hold, revise, undo
 mod queue; // admission, merge order, and progress of the queue
-mod report; // reports of trials and of moves
+pub mod remote_sync; // merging commits that a remote has and the local trunk lacks
 pub(crate) mod review; // reviews by another agent
-pub mod track; // the queue as batches, for display
+pub mod speculation; // the choice of the prefixes to validate next
+mod trial_result; // reports of trials and of moves
 pub mod trunk_check; // comparison of the trunk with the board
-mod verdict; // blame for failed trials
-pub mod wave; // one commit for all landings of a wave
+pub mod wave_commit; // one commit for all landings of a wave
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -29,23 +29,34 @@ use serde::{Deserialize, Serialize};
 
 use crate::board::Board;
 use crate::event::facts;
-use crate::ids::{AgentName, BranchName, ClaimId, CommitId, LandingId, MissionId, Now, ProjectName, TaskId};
+use crate::ids::{
+    AgentName, BranchName, ClaimId, CommitId, LandingId, MissionId, Now, ProjectName, TaskId,
+};
 use crate::refusal::Refusal;
 use crate::task::{SettledPath, Submission, Task};
 
-pub use people::{Place, hold, land, land_under, needs_person, release, revise, taken_back, undo};
-pub(crate) use people::{begin_review, go_on, is_free_to_land, look_again, stop};
+pub(crate) use fault::MAX_FAULTS;
+pub use operator::{
+    QueuePosition, hold_queue, land, land_with_lent_claim, person_needed_reason, release_queue,
+    revise, undo, undone_refusal,
+};
+pub(crate) use operator::{
+    begin_review, hold_landing, is_free_to_land, on_checkout_changed, resume_landing,
+};
 pub(crate) use queue::{advance, retry, submit, submit_edits, withdraw};
-pub use report::{Moved, Tried, moved, tried};
-pub(crate) use report::{announce, fence_fell, lent_fence_fell, waited_in_vain};
-pub(crate) use verdict::MAX_FAULTS;
+pub use trial_result::{MoveOutcome, TrialOutcome, on_move_result, on_trial_result};
+pub(crate) use trial_result::{announce, on_fence_expired, on_lent_fence_expired, on_wait_timeout};
 
 /// Returns the median time in milliseconds from queueing to landing, or `None` if nothing has
 /// landed. The median is used because a single slow landing hardly moves it. `ended` has ended
 /// landings, each with its task.
-pub fn usual<'a>(ended: impl Iterator<Item = (&'a Landing, Option<&'a Task>)>) -> Option<u64> {
+pub fn median_time_ms<'a>(
+    ended: impl Iterator<Item = (&'a Landing, Option<&'a Task>)>,
+) -> Option<u64> {
     let landed = ended.filter_map(|(it, task)| Some((it, task.filter(|it| it.landed.is_some())?)));
-    let mut took: Vec<u64> = landed.map(|(it, task)| task.updated_wall.saturating_sub(it.queued_wall)).collect();
+    let mut took: Vec<u64> = landed
+        .map(|(it, task)| task.updated_unix_ms.saturating_sub(it.queued_unix_ms))
+        .collect();
     took.sort_unstable();
     took.get(took.len() / 2).copied()
 }
@@ -54,7 +65,7 @@ pub fn usual<'a>(ended: impl Iterator<Item = (&'a Landing, Option<&'a Task>)>) -
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case", tag = "state")]
-pub enum State {
+pub enum LandingState {
     Queued,
     /// The landing is merged and validated on top of the landings `ahead` of it.
     Trying {
@@ -76,7 +87,7 @@ pub enum State {
         old: CommitId,
         new: CommitId,
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
-        carries: Vec<Carried>,
+        carries: Vec<CarriedLanding>,
     },
     /// The trunk is being moved under `fence`.
     Moving {
@@ -84,19 +95,19 @@ pub enum State {
         new: CommitId,
         fence: u64,
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
-        carries: Vec<Carried>,
+        carries: Vec<CarriedLanding>,
     },
 }
 
 /// A landing within a trial, and the commit that it became there.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct Carried {
+pub struct CarriedLanding {
     pub landing: LandingId,
     pub commit: CommitId,
     /// The versions of conflicting files that were not taken, where ownership decided.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub dropped: Option<Dropped>,
+    pub dropped: Option<DroppedSides>,
     /// The landing's own tree is not validated. Its commit names the validated one
     /// (`verify = "tip"`).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -106,9 +117,15 @@ pub struct Carried {
     pub nothing_new: Option<NothingNew>,
 }
 
-impl Carried {
-    pub fn new(landing: LandingId, commit: CommitId) -> Carried {
-        Carried { landing, commit, dropped: None, unverified: false, nothing_new: None }
+impl CarriedLanding {
+    pub fn new(landing: LandingId, commit: CommitId) -> CarriedLanding {
+        CarriedLanding {
+            landing,
+            commit,
+            dropped: None,
+            unverified: false,
+            nothing_new: None,
+        }
     }
 }
 
@@ -125,7 +142,7 @@ pub struct NothingNew {
 /// The sides of conflicts that were not taken. They are kept forever (Q6).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct Dropped {
+pub struct DroppedSides {
     /// The ref that keeps the dropped sides.
     pub reference: String,
     /// A child of the landed commit, with the other version of each path.
@@ -136,7 +153,7 @@ pub struct Dropped {
 /// A trial that failed, until it is known which of its landings is at fault.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct Red {
+pub struct FailedTrial {
     pub ahead: Vec<LandingId>,
     pub reason: String,
     /// Output of the failed check.
@@ -160,20 +177,23 @@ pub struct Landing {
     pub submission: Submission,
     pub priority: u8,
     #[serde(flatten)]
-    pub state: State,
+    pub state: LandingState,
     /// The reason for which the landing is held. It is tried again at `retry_at` (fleet clock), or
     /// without `retry_at` when somebody asks for it.
     pub held: Option<String>,
-    pub retry_at: Option<u64>,
+    #[serde(rename = "retry_at")]
+    pub retry_fleet_ms: Option<u64>,
     /// The latest reason for which the landing was held, counted from the first time. It stays
     /// until the landing lands or leaves the queue, so that a retry does not hide that the landing
     /// needs attention.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub hindered: Option<Hindered>,
+    #[serde(rename = "hindered")]
+    pub hold_count: Option<HoldCount>,
     /// Number of trials that ended in this landing.
     pub tries: u32,
-    pub queued_wall: u64,
-    pub end: Option<End>,
+    #[serde(rename = "queued_wall")]
+    pub queued_unix_ms: u64,
+    pub end: Option<LandingEnd>,
     /// Somebody moved it before all other landings.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub first: bool,
@@ -185,7 +205,8 @@ pub struct Landing {
     pub approved: Option<String>,
     /// The failed trial that ended in this landing, until it is known which landing is at fault.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub red: Option<Red>,
+    #[serde(rename = "red")]
+    pub failed_trial: Option<FailedTrial>,
     /// Number of trials that failed because of this landing since the last trial with it that
     /// passed. A flaky check usually fails once.
     #[serde(default, skip_serializing_if = "is_zero")]
@@ -196,25 +217,28 @@ pub struct Landing {
     /// Landings that must land or leave the queue before this one is tried again, because it
     /// conflicts with one of them or because it failed a trial and lets them go first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub behind: Vec<LandingId>,
+    #[serde(rename = "behind")]
+    pub deferred_behind: Vec<LandingId>,
     /// A manually held claim on the trunk that is lent to this landing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub under: Option<Under>,
+    #[serde(rename = "under")]
+    pub lent_claim: Option<LentTrunkClaim>,
 }
 
 /// The reason for which a landing was held, with the number of times and the first time.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct Hindered {
+pub struct HoldCount {
     pub reason: String,
     pub times: u32,
-    pub since_wall: u64,
+    #[serde(rename = "since_wall")]
+    pub since_unix_ms: u64,
 }
 
 /// A manually held claim on the trunk, under which a landing may move the trunk.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct Under {
+pub struct LentTrunkClaim {
     pub claim: ClaimId,
     pub token: u64,
 }
@@ -222,22 +246,30 @@ pub struct Under {
 impl Landing {
     /// Returns the sort key of the landing within its queue. Lower goes first; age decides ties.
     pub(crate) fn rank(&self) -> u8 {
-        if self.first { 0 } else { self.priority.saturating_add(1) }
+        if self.first {
+            0
+        } else {
+            self.priority.saturating_add(1)
+        }
     }
 
     /// Returns whether the landing is held now, until `retry_at` or until somebody asks for it.
-    pub(crate) fn is_put_off(&self, now: Now) -> bool {
-        self.held.is_some() && self.retry_at.is_none_or(|at| at > now.at)
+    pub(crate) fn is_held_now(&self, now: Now) -> bool {
+        self.held.is_some() && self.retry_fleet_ms.is_none_or(|at| at > now.fleet_ms)
     }
 
     /// Returns the landings of the trial that ends in this one, in merge order, with this landing
     /// last.
-    pub fn train(&self) -> Vec<LandingId> {
+    pub fn trial_landings(&self) -> Vec<LandingId> {
         let ahead = match &self.state {
-            State::Queued => vec![],
-            State::Trying { ahead, .. } => ahead.clone(),
-            State::Validated { carries, .. } | State::Moving { carries, .. } => {
-                carries.iter().map(|it| it.landing).filter(|it| *it != self.id).collect()
+            LandingState::Queued => vec![],
+            LandingState::Trying { ahead, .. } => ahead.clone(),
+            LandingState::Validated { carries, .. } | LandingState::Moving { carries, .. } => {
+                carries
+                    .iter()
+                    .map(|it| it.landing)
+                    .filter(|it| *it != self.id)
+                    .collect()
             }
         };
         ahead.into_iter().chain([self.id]).collect()
@@ -252,15 +284,18 @@ fn is_zero(count: &u32) -> bool {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case", tag = "end")]
-pub enum End {
+pub enum LandingEnd {
     Landed {
         commit: CommitId,
-        wall: u64,
+        #[serde(rename = "wall")]
+        unix_ms: u64,
     },
     /// It left the queue because it conflicts, failed its validation, or was withdrawn.
-    Out {
+    #[serde(rename = "out")]
+    Removed {
         reason: String,
-        wall: u64,
+        #[serde(rename = "wall")]
+        unix_ms: u64,
     },
 }
 
@@ -268,23 +303,25 @@ pub enum End {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
-pub struct Record {
+pub struct QueueRecord {
     /// Set while somebody holds the queue.
-    pub held: Option<Hold>,
+    pub held: Option<QueueHold>,
     /// Outcomes of the last landings, one bit each: set if the landing failed, the latest in the
     /// lowest bit.
-    pub recent: u32,
-    /// Number of valid bits in `recent`.
-    pub seen: u32,
+    #[serde(rename = "recent")]
+    pub recent_failures: u32,
+    /// Number of valid bits in `recent_failures`.
+    #[serde(rename = "seen")]
+    pub recent_count: u32,
     /// Landed work that could not be pushed yet.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub unpushed: Option<join::Unpushed>,
+    pub unpushed: Option<remote_sync::Unpushed>,
     /// The trunk's tip after the last landing that was recorded.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tip: Option<CommitId>,
     /// The difference between the trunk and the board at the last comparison.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub differs: Option<trunk_check::TrunkDifference>,
+    pub trunk_difference: Option<trunk_check::TrunkDifference>,
     /// Landed commits that the trunk lost and that a person accepted as lost.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub accepted: Vec<trunk_check::TrunkCommit>,
@@ -293,72 +330,73 @@ pub struct Record {
     pub undone: BTreeMap<TaskId, TaskId>,
 }
 
-impl Record {
+impl QueueRecord {
     pub(crate) fn is_default(&self) -> bool {
-        *self == Record::default()
+        *self == QueueRecord::default()
     }
 
     /// Records that `by` undid the work of `task`. If `task` had itself undone something, that
     /// earlier work is on the trunk again.
-    pub(crate) fn note_undone(&mut self, task: TaskId, by: TaskId) {
+    pub(crate) fn record_undone(&mut self, task: TaskId, by: TaskId) {
         self.undone.retain(|_, undoing| *undoing != task);
         self.undone.insert(task, by);
     }
 
     /// Adds the outcome of a landing to the history that decides the batch size.
-    pub(crate) fn remember(&mut self, failed: bool) {
-        self.recent = self.recent << 1 | u32::from(failed);
-        self.seen = (self.seen + 1).min(plan::REMEMBERED);
+    pub(crate) fn record_outcome(&mut self, failed: bool) {
+        self.recent_failures = self.recent_failures << 1 | u32::from(failed);
+        self.recent_count = (self.recent_count + 1).min(speculation::MAX_REMEMBERED_LANDINGS);
     }
 }
 
 /// A hold on a queue: nothing new is begun or moved until somebody releases it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct Hold {
+pub struct QueueHold {
     pub by: String,
     pub reason: String,
-    pub wall: u64,
+    #[serde(rename = "wall")]
+    pub unix_ms: u64,
 }
 
 // Fields that were added later are optional, so that older logs can still be read.
 facts! {
-    Queued { landing: Arc<Landing> }
-    Begun { landing: LandingId, ahead: Option<Vec<LandingId>>, unverified: Option<Vec<LandingId>> }
-    Validated { landing: LandingId, old: CommitId, new: CommitId, carries: Option<Vec<Carried>> }
+    LandingQueued { landing: Arc<Landing> }
+    LandingBegun { landing: LandingId, ahead: Option<Vec<LandingId>>, unverified: Option<Vec<LandingId>> }
+    LandingValidated { landing: LandingId, old: CommitId, new: CommitId, carries: Option<Vec<CarriedLanding>> }
     /// The trial that ends in this landing failed. The landing at fault is not yet known.
-    Reddened { landing: LandingId, reason: String, output: Option<String>, settled: Option<Vec<SettledPath>> }
+    LandingRed { landing: LandingId, reason: String, output: Option<String>, settled: Option<Vec<SettledPath>> }
     /// The landing made a trial fail. It is tried again after the landings in `behind`.
-    Suspected { landing: LandingId, behind: Vec<LandingId>, reason: String }
+    LandingSuspected { landing: LandingId, behind: Vec<LandingId>, reason: String }
     /// One of the landing's own commits fails the checks by itself, so its commits are squashed.
-    Squashed { landing: LandingId, reason: String }
+    LandingSquashed { landing: LandingId, reason: String }
     /// The landing conflicts with one of the landings before it, and waits until they have left the
     /// queue.
-    Deferred { landing: LandingId, behind: Vec<LandingId>, paths: Vec<String> }
+    LandingDeferred { landing: LandingId, behind: Vec<LandingId>, paths: Vec<String> }
     /// The trial ended without a verdict, and the landing is queued as before.
-    Returned { landing: LandingId, reason: String }
+    LandingReturned { landing: LandingId, reason: String }
     /// The trunk moved, so the results of all trials are void.
-    Overtaken { project: ProjectName }
-    Moving { landing: LandingId, fence: u64 }
+    QueueOvertaken { project: ProjectName }
+    LandingMoving { landing: LandingId, fence: u64 }
     /// The landing returns to the queue and is tried again at `retry_at`, or when somebody asks for
     /// it.
-    Held { landing: LandingId, reason: String, retry_at: Option<u64> }
+    LandingHeld { landing: LandingId, reason: String, retry_at: Option<u64> }
     /// Somebody with the right to do so approved the landing.
-    Approved { landing: LandingId, by: String }
+    LandingApproved { landing: LandingId, by: String }
     /// Somebody asked for the landing, so it is no longer held.
-    Asked { landing: LandingId, first: bool, under: Option<Under> }
+    LandingAsked { landing: LandingId, first: bool, under: Option<LentTrunkClaim> }
     /// `settled` are conflicting paths that were resolved by ownership. `tip` is the trunk's tip,
     /// if that is another commit than `commit`: a landing that changes nothing has no commit of its
     /// own.
-    Landed { landing: LandingId, task: TaskId, old: CommitId, commit: CommitId, tip: Option<CommitId>, settled: Option<Vec<String>> }
-    Ended { landing: LandingId, task: TaskId, reason: String, retry: bool, fault: Option<bool> }
+    LandingLanded { landing: LandingId, task: TaskId, old: CommitId, commit: CommitId, tip: Option<CommitId>, settled: Option<Vec<String>> }
+    LandingEnded { landing: LandingId, task: TaskId, reason: String, retry: bool, fault: Option<bool> }
     /// Somebody holds the queue: nothing is begun or moved until it is released.
-    Stopped { project: ProjectName, hold: Hold }
-    GoneOn { project: ProjectName }
+    QueueHeld { project: ProjectName, hold: QueueHold }
+    QueueReleased { project: ProjectName }
     /// Landed work could not be pushed. The push is tried again.
-    NotPushed { project: ProjectName, unpushed: join::Unpushed }
+    QueueUnpushed { project: ProjectName, unpushed: remote_sync::Unpushed }
     /// The remote has all landed work again.
-    Pushed { project: ProjectName, commit: CommitId }
+    QueuePushed { project: ProjectName, commit: CommitId }
     /// The trunk differs from the board (`differs`), or agrees with it again.
     TrunkCompared { project: ProjectName, differs: Option<trunk_check::TrunkDifference> }
     /// A person accepted the trunk as it is, at this tip.
@@ -367,5 +405,9 @@ facts! {
 
 /// Returns the landing with this id, if it has not ended.
 pub fn find(board: &Board, id: LandingId) -> Result<Arc<Landing>, Refusal> {
-    board.landings.get(&id).cloned().ok_or(Refusal::NoSuchLanding { landing: id })
+    board
+        .landings
+        .get(&id)
+        .cloned()
+        .ok_or(Refusal::NoSuchLanding { landing: id })
 }

@@ -2,8 +2,8 @@
 //! a secondary lane of its own.
 //!
 //! [`plan`] decides for each member which owner may launch it. The answer is policy, and policy is
-//! data ([`Lanes`], `[lanes]` of `regatta.toml`). Models, effort and similar settings do not matter
-//! here: members that differ in them still share a lane.
+//! data ([`LaneSettings`], `[lanes]` of `regatta.toml`). Models, effort and similar settings do not
+//! matter here: members that differ in them still share a lane.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -16,25 +16,25 @@ use crate::ids::MemberName;
 use crate::provider_name;
 
 /// Maximum number of members of a team besides its lead.
-pub const MOST_MEMBERS: usize = 100;
+pub const MAX_MEMBERS: usize = 100;
 
 /// The kind of a lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
-pub enum Kind {
+pub enum LaneKind {
     /// The team's lane: the lead, and the members that may be launched with it.
     Primary,
     /// A member's own lane.
     Secondary,
 }
 
-impl Kind {
+impl LaneKind {
     /// Returns its name in the API.
-    pub fn word(self) -> &'static str {
+    pub fn name(self) -> &'static str {
         match self {
-            Kind::Primary => "primary",
-            Kind::Secondary => "secondary",
+            LaneKind::Primary => "primary",
+            LaneKind::Secondary => "secondary",
         }
     }
 }
@@ -43,7 +43,7 @@ impl Kind {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
-pub enum Leads {
+pub enum LeadableTeams {
     /// Any team.
     Any,
     /// Only teams in which all members have this provider.
@@ -55,7 +55,7 @@ pub enum Leads {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
-pub enum Scope {
+pub enum StoreScope {
     /// Each lane has its own.
     #[default]
     Lane,
@@ -66,70 +66,97 @@ pub enum Scope {
 /// The policy for one provider. In `regatta.toml` the name of a lane is enough:
 /// `goose = "secondary"`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(from = "Written"))]
-pub struct Rule {
+#[cfg_attr(
+    feature = "schema",
+    derive(schemars::JsonSchema),
+    schemars(from = "WrittenLaneRule")
+)]
+pub struct LaneRule {
     /// The kind of lane for its members.
-    pub lane: Kind,
+    pub lane: LaneKind,
     /// The teams that it may lead.
-    pub leads: Leads,
+    pub leads: LeadableTeams,
     /// The owner of its runtime's store.
-    pub store: Scope,
+    pub store: StoreScope,
 }
 
-impl Rule {
+impl LaneRule {
     /// The rule of a provider that the primary lane can launch.
-    pub const PRIMARY: Rule = Rule { lane: Kind::Primary, leads: Leads::Any, store: Scope::Lane };
+    pub const PRIMARY: LaneRule = LaneRule {
+        lane: LaneKind::Primary,
+        leads: LeadableTeams::Any,
+        store: StoreScope::Lane,
+    };
     /// The rule of a provider whose members need lanes of their own.
-    pub const SECONDARY: Rule = Rule { lane: Kind::Secondary, leads: Leads::Pure, store: Scope::Lane };
+    pub const SECONDARY: LaneRule = LaneRule {
+        lane: LaneKind::Secondary,
+        leads: LeadableTeams::Pure,
+        store: StoreScope::Lane,
+    };
 }
 
 /// A rule in the form in which a person may write it.
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(untagged))]
-enum Written {
-    Lane(Kind),
-    Rule(RuleTable),
+enum WrittenLaneRule {
+    Lane(LaneKind),
+    Rule(LaneRuleTable),
 }
 
 /// A rule that is written as a table.
 #[derive(Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
-struct RuleTable {
-    lane: Kind,
+struct LaneRuleTable {
+    lane: LaneKind,
     #[serde(default)]
-    leads: Option<Leads>,
+    leads: Option<LeadableTeams>,
     #[serde(default)]
-    store: Scope,
+    store: StoreScope,
 }
 
-impl From<Written> for Rule {
-    fn from(written: Written) -> Rule {
+impl From<WrittenLaneRule> for LaneRule {
+    fn from(written: WrittenLaneRule) -> LaneRule {
         let table = match written {
-            Written::Lane(lane) => RuleTable { lane, leads: None, store: Scope::Lane },
-            Written::Rule(table) => table,
+            WrittenLaneRule::Lane(lane) => LaneRuleTable {
+                lane,
+                leads: None,
+                store: StoreScope::Lane,
+            },
+            WrittenLaneRule::Rule(table) => table,
         };
-        let usual = if table.lane == Kind::Primary { Leads::Any } else { Leads::Pure };
-        Rule { lane: table.lane, leads: table.leads.unwrap_or(usual), store: table.store }
+        let usual = if table.lane == LaneKind::Primary {
+            LeadableTeams::Any
+        } else {
+            LeadableTeams::Pure
+        };
+        LaneRule {
+            lane: table.lane,
+            leads: table.leads.unwrap_or(usual),
+            store: table.store,
+        }
     }
 }
 
-impl<'de> Deserialize<'de> for Rule {
+impl<'de> Deserialize<'de> for LaneRule {
     /// Reads a word or a table. An untagged enum would not name the wrong field in its error.
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Rule, D::Error> {
-        struct WordOrTable;
-        impl<'de> Visitor<'de> for WordOrTable {
-            type Value = Written;
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<LaneRule, D::Error> {
+        struct LaneRuleVisitor;
+        impl<'de> Visitor<'de> for LaneRuleVisitor {
+            type Value = WrittenLaneRule;
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("\"primary\", \"secondary\" or a table with lane, leads and store")
             }
-            fn visit_str<E: de::Error>(self, word: &str) -> Result<Written, E> {
-                Kind::deserialize(word.into_deserializer()).map(Written::Lane)
+            fn visit_str<E: de::Error>(self, word: &str) -> Result<WrittenLaneRule, E> {
+                LaneKind::deserialize(word.into_deserializer()).map(WrittenLaneRule::Lane)
             }
-            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Written, A::Error> {
-                RuleTable::deserialize(MapAccessDeserializer::new(map)).map(Written::Rule)
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<WrittenLaneRule, A::Error> {
+                LaneRuleTable::deserialize(MapAccessDeserializer::new(map))
+                    .map(WrittenLaneRule::Rule)
             }
         }
-        deserializer.deserialize_any(WordOrTable).map(Rule::from)
+        deserializer
+            .deserialize_any(LaneRuleVisitor)
+            .map(LaneRule::from)
     }
 }
 
@@ -137,64 +164,77 @@ impl<'de> Deserialize<'de> for Rule {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
-pub struct Lanes {
+pub struct LaneSettings {
     /// Rules per provider, in addition to the built-in ones.
-    pub policy: BTreeMap<String, Rule>,
+    pub policy: BTreeMap<String, LaneRule>,
     /// Number of secondary lanes that attach at once.
     pub concurrency: u32,
     /// Other providers to which a member may move if its own provider accepts no work at launch.
     pub failover: BTreeMap<String, Vec<String>>,
 }
 
-impl Default for Lanes {
-    fn default() -> Lanes {
-        Lanes { policy: BTreeMap::new(), concurrency: 8, failover: BTreeMap::new() }
+impl Default for LaneSettings {
+    fn default() -> LaneSettings {
+        LaneSettings {
+            policy: BTreeMap::new(),
+            concurrency: 8,
+            failover: BTreeMap::new(),
+        }
     }
 }
 
-impl Lanes {
+impl LaneSettings {
     /// Returns the rule for a provider. A provider that is unknown gets a lane of its own, because
     /// nothing shows that the primary lane could launch it.
-    pub fn rule(&self, provider: &str) -> Rule {
-        if let Some(rule) = self.own_rule(provider) {
+    pub fn rule(&self, provider: &str) -> LaneRule {
+        if let Some(rule) = self.configured_rule(provider) {
             return *rule;
         }
         match provider_name::canonical(provider) {
-            "anthropic" | "codex" | "gemini" | "scripted" => Rule::PRIMARY,
-            _ => Rule::SECONDARY,
+            "anthropic" | "codex" | "gemini" | "scripted" => LaneRule::PRIMARY,
+            _ => LaneRule::SECONDARY,
         }
     }
 
     /// Returns whether the policy names this provider, or this version knows it.
     pub fn is_known(&self, provider: &str) -> bool {
-        self.own_rule(provider).is_some() || provider_name::is_known(provider)
+        self.configured_rule(provider).is_some() || provider_name::is_known(provider)
     }
 
     /// Returns the canonical names of the providers to which members of `provider` may move.
     pub fn failover_of<'a>(&'a self, provider: &str) -> impl Iterator<Item = &'a str> {
         let exact = self.failover.get(provider);
         let listed = exact.or_else(|| {
-            self.failover.iter().find(|(name, _)| provider_name::is_same(name, provider)).map(|(_, others)| others)
+            self.failover
+                .iter()
+                .find(|(name, _)| provider_name::is_same(name, provider))
+                .map(|(_, others)| others)
         });
-        listed.into_iter().flatten().map(|name| provider_name::canonical(name))
+        listed
+            .into_iter()
+            .flatten()
+            .map(|name| provider_name::canonical(name))
     }
 
     /// Returns the rule that the policy gives a provider under any of its names.
-    fn own_rule(&self, provider: &str) -> Option<&Rule> {
+    fn configured_rule(&self, provider: &str) -> Option<&LaneRule> {
         self.policy.get(provider).or_else(|| {
-            self.policy.iter().find(|(name, _)| provider_name::is_same(name, provider)).map(|(_, rule)| rule)
+            self.policy
+                .iter()
+                .find(|(name, _)| provider_name::is_same(name, provider))
+                .map(|(_, rule)| rule)
         })
     }
 
     /// Returns whether the primary lane may launch a provider's members, whichever provider leads.
     pub fn is_primary(&self, provider: &str) -> bool {
-        self.rule(provider).lane == Kind::Primary
+        self.rule(provider).lane == LaneKind::Primary
     }
 }
 
 /// A member or lead of a team, as the planner sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Seat {
+pub struct PlannedMember {
     pub name: MemberName,
     pub provider: String,
 }
@@ -203,7 +243,7 @@ pub struct Seat {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
-pub enum Mix {
+pub enum TeamMix {
     /// All members are on the primary lane.
     Primary,
     /// All members have one provider that needs its own owner, so that provider owns the primary
@@ -219,7 +259,7 @@ pub enum Mix {
 pub struct Lane {
     /// `primary`, or `opencode:tom`.
     pub id: String,
-    pub kind: Kind,
+    pub kind: LaneKind,
     /// The provider that owns it.
     pub owner: String,
     /// Members that it launches; exactly one on a secondary lane.
@@ -237,12 +277,12 @@ pub fn secondary_id(provider: &str, name: &MemberName) -> String {
 /// The lanes of a team: the primary lane first, then the members' own lanes in the order of the
 /// roster.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Plan {
-    pub mix: Mix,
+pub struct LanePlan {
+    pub mix: TeamMix,
     pub lanes: Vec<Lane>,
 }
 
-impl Plan {
+impl LanePlan {
     /// Returns the lane of a member.
     pub fn lane_of(&self, name: &MemberName) -> Option<&Lane> {
         self.lanes.iter().find(|it| it.members.contains(name))
@@ -250,14 +290,14 @@ impl Plan {
 
     /// Returns the members that start with the primary lane, the lead first. Its launcher knows no
     /// others.
-    pub fn bootstrap(&self) -> &[MemberName] {
+    pub fn bootstrap_members(&self) -> &[MemberName] {
         self.lanes.first().map_or(&[], |it| &it.members)
     }
 }
 
 /// A problem that makes a roster invalid.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Objection {
+pub enum RosterProblem {
     /// Two members have the same name.
     SameName(MemberName),
     TooMany(usize),
@@ -270,27 +310,36 @@ pub enum Objection {
         others: String,
     },
     /// Several members use a runtime that has one store per team.
-    OneStore {
+    SharedStore {
         provider: String,
         members: Vec<MemberName>,
     },
 }
 
-impl fmt::Display for Objection {
+impl fmt::Display for RosterProblem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Objection::SameName(name) => write!(f, "two members of the team are called {name}"),
-            Objection::TooMany(count) => write!(f, "a team has at most {MOST_MEMBERS} members, not {count}"),
-            Objection::NoProvider(name) => write!(f, "{name} has no provider"),
-            Objection::CannotLead { lead, provider, other, others } => write!(
+            RosterProblem::SameName(name) => write!(f, "two members of the team are called {name}"),
+            RosterProblem::TooMany(count) => {
+                write!(f, "a team has at most {MAX_MEMBERS} members, not {count}")
+            }
+            RosterProblem::NoProvider(name) => write!(f, "{name} has no provider"),
+            RosterProblem::CannotLead {
+                lead,
+                provider,
+                other,
+                others,
+            } => write!(
                 f,
-                "{provider} cannot lead a mixed team: {lead} would own the team's primary lane, and {other} is {others}"
+                "{provider} cannot lead a mixed team: {lead} would own the team's primary lane, \
+                and {other} is {others}"
             ),
-            Objection::OneStore { provider, members } => {
+            RosterProblem::SharedStore { provider, members } => {
                 let names: Vec<&str> = members.iter().map(MemberName::as_str).collect();
                 write!(
                     f,
-                    "{provider} keeps one store for a whole team, so a mixed team has at most one {provider} member, \
+                    "{provider} keeps one store for a whole team, so a mixed team has at most one \
+                     {provider} member, \
                      not {}: {}",
                     names.len(),
                     names.join(", ")
@@ -300,19 +349,25 @@ impl fmt::Display for Objection {
     }
 }
 
-impl Objection {
+impl RosterProblem {
     /// Returns the change that solves the problem.
     pub fn hint(&self) -> String {
         match self {
-            Objection::SameName(name) => format!("rename one {name}; the lead's name counts, too"),
-            Objection::TooMany(_) => "make two teams".to_owned(),
-            Objection::NoProvider(name) => format!("set it for {name} or for the lead: provider = \"codex\""),
-            Objection::CannotLead { provider, .. } => format!(
-                "let another provider lead, or make all of them {provider}; if this {provider} can own a mixed team, say so: \
+            RosterProblem::SameName(name) => {
+                format!("rename one {name}; the lead's name counts, too")
+            }
+            RosterProblem::TooMany(_) => "make two teams".to_owned(),
+            RosterProblem::NoProvider(name) => {
+                format!("set it for {name} or for the lead: provider = \"codex\"")
+            }
+            RosterProblem::CannotLead { provider, .. } => format!(
+                "let another provider lead, or make all of them {provider}; if this {provider} can \
+                 own a mixed team, say so: \
                  [lanes.policy] {provider} = {{ lane = \"secondary\", leads = \"any\" }}"
             ),
-            Objection::OneStore { provider, .. } => format!(
-                "keep one of them; if its lanes can have a store each, say so: [lanes.policy] {provider} = {{ lane = \
+            RosterProblem::SharedStore { provider, .. } => format!(
+                "keep one of them; if its lanes can have a store each, say so: [lanes.policy] \
+                 {provider} = {{ lane = \
                  \"secondary\", store = \"lane\" }}"
             ),
         }
@@ -320,31 +375,36 @@ impl Objection {
 }
 
 /// Plans a team's lanes, or returns all problems of the roster.
-pub fn plan(lead: &Seat, members: &[Seat], lanes: &Lanes) -> Result<Plan, Vec<Objection>> {
+pub fn plan(
+    lead: &PlannedMember,
+    members: &[PlannedMember],
+    lanes: &LaneSettings,
+) -> Result<LanePlan, Vec<RosterProblem>> {
     let mut objections = Vec::new();
-    if members.len() > MOST_MEMBERS {
-        objections.push(Objection::TooMany(members.len()));
+    if members.len() > MAX_MEMBERS {
+        objections.push(RosterProblem::TooMany(members.len()));
     }
     let mut names = BTreeSet::new();
     let mut twice = BTreeSet::new();
     for seat in std::iter::once(lead).chain(members) {
         if !names.insert(&seat.name) && twice.insert(&seat.name) {
-            objections.push(Objection::SameName(seat.name.clone()));
+            objections.push(RosterProblem::SameName(seat.name.clone()));
         }
         if seat.provider.trim().is_empty() {
-            objections.push(Objection::NoProvider(seat.name.clone()));
+            objections.push(RosterProblem::NoProvider(seat.name.clone()));
         }
     }
     let own = lanes.rule(&lead.provider);
     // If all members have one provider that needs its own owner, that owner owns the primary lane
     // alone.
-    let pure = own.lane == Kind::Secondary && members.iter().all(|it| it.provider == lead.provider);
-    let aside = |it: &&Seat| !pure && lanes.rule(&it.provider).lane == Kind::Secondary;
+    let pure =
+        own.lane == LaneKind::Secondary && members.iter().all(|it| it.provider == lead.provider);
+    let aside = |it: &&PlannedMember| !pure && lanes.rule(&it.provider).lane == LaneKind::Secondary;
     let named = !lead.provider.trim().is_empty();
-    if let (false, Leads::Pure, true) = (pure, own.leads, named)
+    if let (false, LeadableTeams::Pure, true) = (pure, own.leads, named)
         && let Some(other) = members.iter().find(|it| it.provider != lead.provider)
     {
-        objections.push(Objection::CannotLead {
+        objections.push(RosterProblem::CannotLead {
             lead: lead.name.clone(),
             provider: lead.provider.clone(),
             other: other.name.clone(),
@@ -352,14 +412,23 @@ pub fn plan(lead: &Seat, members: &[Seat], lanes: &Lanes) -> Result<Plan, Vec<Ob
         });
     }
     let mut stores: BTreeMap<&str, Vec<MemberName>> = BTreeMap::new();
-    for seat in std::iter::once(lead).filter(|_| !pure).chain(members.iter().filter(aside)) {
+    for seat in std::iter::once(lead)
+        .filter(|_| !pure)
+        .chain(members.iter().filter(aside))
+    {
         let rule = lanes.rule(&seat.provider);
-        if rule.store == Scope::Team && rule.lane == Kind::Secondary {
-            stores.entry(&seat.provider).or_default().push(seat.name.clone());
+        if rule.store == StoreScope::Team && rule.lane == LaneKind::Secondary {
+            stores
+                .entry(&seat.provider)
+                .or_default()
+                .push(seat.name.clone());
         }
     }
     for (provider, members) in stores.into_iter().filter(|it| it.1.len() > 1) {
-        objections.push(Objection::OneStore { provider: provider.to_owned(), members });
+        objections.push(RosterProblem::SharedStore {
+            provider: provider.to_owned(),
+            members,
+        });
     }
     if !objections.is_empty() {
         return Err(objections);
@@ -367,30 +436,41 @@ pub fn plan(lead: &Seat, members: &[Seat], lanes: &Lanes) -> Result<Plan, Vec<Ob
     let together = std::iter::once(lead).chain(members.iter().filter(|it| !aside(it)));
     let mut planned = vec![Lane {
         id: PRIMARY.to_owned(),
-        kind: Kind::Primary,
+        kind: LaneKind::Primary,
         owner: lead.provider.clone(),
         members: together.map(|it| it.name.clone()).collect(),
     }];
     planned.extend(members.iter().filter(aside).map(|it| Lane {
         id: secondary_id(&it.provider, &it.name),
-        kind: Kind::Secondary,
+        kind: LaneKind::Secondary,
         owner: it.provider.clone(),
         members: vec![it.name.clone()],
     }));
     let mix = match (pure, planned.len()) {
-        (true, _) => Mix::Pure,
-        (false, 1) => Mix::Primary,
-        (false, _) => Mix::Mixed,
+        (true, _) => TeamMix::Pure,
+        (false, 1) => TeamMix::Primary,
+        (false, _) => TeamMix::Mixed,
     };
-    Ok(Plan { mix, lanes: planned })
+    Ok(LanePlan {
+        mix,
+        lanes: planned,
+    })
 }
 
 /// Returns the plan in words, one sentence for each member, the lead first.
-pub fn explain(lead: &Seat, members: &[Seat], plan: &Plan) -> Vec<String> {
-    let first = format!("lead {} owns the primary lane ({})", lead.name, lead.provider);
+pub fn explain(lead: &PlannedMember, members: &[PlannedMember], plan: &LanePlan) -> Vec<String> {
+    let first = format!(
+        "lead {} owns the primary lane ({})",
+        lead.name, lead.provider
+    );
     let rest = members.iter().map(|it| match plan.lane_of(&it.name) {
-        Some(lane) if lane.kind == Kind::Secondary => format!("member {} goes to secondary lane {}", it.name, lane.id),
-        _ => format!("member {} stays on the primary lane ({})", it.name, it.provider),
+        Some(lane) if lane.kind == LaneKind::Secondary => {
+            format!("member {} goes to secondary lane {}", it.name, lane.id)
+        }
+        _ => format!(
+            "member {} stays on the primary lane ({})",
+            it.name, it.provider
+        ),
     });
     std::iter::once(first).chain(rest).collect()
 }

@@ -1,44 +1,46 @@
 //! Launches: one start of a team and its result. This is the resolved record, with one entry for
 //! each expected member.
 //!
-//! Aggregates are never stored: [`Launch::phase`] and [`Launch::outcome`] are derived from the
-//! members' states (T2). The coordinator in `launch/coordinate.rs` changes members' states. Each
-//! report names exactly one member, so that a failure cannot affect another (T3).
+//! Aggregates are never stored: [`TeamLaunch::phase`] and [`TeamLaunch::outcome`] are derived from
+//! the members' states (T2). The coordinator in `launch/coordinate.rs` changes members' states.
+//! Each report names exactly one member, so that a failure cannot affect another (T3).
 
-mod coordinate; // the next step of a launch
+mod announce; // announcements on the bus
+mod coordinator; // the next step of a launch
 mod evidence; // records rebuilt from running sessions
-mod herald; // announcements on the bus
-mod observe; // observations of a member's session
-mod summary; // the one summary for every reader
-mod words; // descriptions for people
+mod member_state; // observations of a member's session
+mod messages;
+mod summary; // the one summary for every reader // descriptions for people
 
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::agent::{Key, Runtime};
+use crate::agent::{Runtime, SecretVariable};
 use crate::attempt::Attempt;
 use crate::board::Board;
 use crate::event::facts;
-use crate::extra::Extra;
 use crate::ids::{AgentName, AttemptId, LaunchId, MemberName, ProjectName, TaskId, TeamName};
-use crate::lane::{Kind, Lane};
+use crate::lane::{Lane, LaneKind};
 use crate::team::Team;
+use crate::unknown_fields::UnknownFields;
 
-pub(crate) use coordinate::{advance, again_after, degrade, reconciled, restore, supersede_record};
-pub use coordinate::{begin, relaunch, resolved, retry, stop};
+pub(crate) use announce::announce;
+pub(crate) use coordinator::{
+    advance, mark_down, record_reconciled, relaunch_if_requested, restore, supersede_record,
+};
+pub use coordinator::{begin, on_resolved, relaunch, retry, stop};
 pub(crate) use evidence::{begin_from_evidence, fill_roster, record_session};
-pub(crate) use herald::announce;
-pub use observe::{Live, at, live};
-pub(crate) use observe::{ended, seen};
-pub use summary::{LARGEST_SUMMARY, Line, Summary, summary};
-pub use words::{describe, explain};
+pub use member_state::{MemberActivity, activity, activity_of_task};
+pub(crate) use member_state::{on_session_ended, on_session_event};
+pub use messages::{describe, explain};
+pub use summary::{MAX_SUMMARY_BYTES, MemberSummary, TeamSummary, summary};
 
 /// The state of a member within a launch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
-pub enum State {
+pub enum MemberState {
     /// Its lane has not begun.
     Queued,
     /// Its session is being created.
@@ -58,37 +60,43 @@ pub enum State {
     Stopped,
 }
 
-impl State {
-    pub const ALL: [State; 9] = [
-        State::Queued,
-        State::Starting,
-        State::PendingBootstrap,
-        State::PendingPermission,
-        State::Alive,
-        State::FailedToStart,
-        State::Skipped,
-        State::Degraded,
-        State::Stopped,
+impl MemberState {
+    pub const ALL: [MemberState; 9] = [
+        MemberState::Queued,
+        MemberState::Starting,
+        MemberState::PendingBootstrap,
+        MemberState::PendingPermission,
+        MemberState::Alive,
+        MemberState::FailedToStart,
+        MemberState::Skipped,
+        MemberState::Degraded,
+        MemberState::Stopped,
     ];
 
     /// Returns its name in the API.
-    pub fn word(self) -> &'static str {
+    pub fn name(self) -> &'static str {
         match self {
-            State::Queued => "queued",
-            State::Starting => "starting",
-            State::PendingBootstrap => "pending_bootstrap",
-            State::PendingPermission => "pending_permission",
-            State::Alive => "alive",
-            State::FailedToStart => "failed_to_start",
-            State::Skipped => "skipped",
-            State::Degraded => "degraded",
-            State::Stopped => "stopped",
+            MemberState::Queued => "queued",
+            MemberState::Starting => "starting",
+            MemberState::PendingBootstrap => "pending_bootstrap",
+            MemberState::PendingPermission => "pending_permission",
+            MemberState::Alive => "alive",
+            MemberState::FailedToStart => "failed_to_start",
+            MemberState::Skipped => "skipped",
+            MemberState::Degraded => "degraded",
+            MemberState::Stopped => "stopped",
         }
     }
 
     /// Returns whether the member's start is still under way.
     pub fn is_pending(self) -> bool {
-        matches!(self, State::Queued | State::Starting | State::PendingBootstrap | State::PendingPermission)
+        matches!(
+            self,
+            MemberState::Queued
+                | MemberState::Starting
+                | MemberState::PendingBootstrap
+                | MemberState::PendingPermission
+        )
     }
 }
 
@@ -96,7 +104,7 @@ impl State {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
-pub enum Phase {
+pub enum LaunchPhase {
     /// At least one planned lane is still starting or stopping.
     Active,
     /// All planned lanes have reached an end.
@@ -109,7 +117,7 @@ pub enum Phase {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
-pub enum Outcome {
+pub enum LaunchOutcome {
     CleanSuccess,
     PartialPending,
     PartialFailure,
@@ -120,7 +128,7 @@ pub enum Outcome {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
-pub enum Why {
+pub enum MemberCauseKind {
     /// Its program is missing, or cannot run as a member.
     Program,
     /// Nobody is signed in.
@@ -152,8 +160,8 @@ pub enum Why {
 /// The cause of a member's state.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct Cause {
-    pub kind: Why,
+pub struct MemberCause {
+    pub kind: MemberCauseKind,
     pub text: String,
 }
 
@@ -161,7 +169,7 @@ pub struct Cause {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
-pub enum Sign {
+pub enum EvidenceSource {
     /// The program: its path, its start, its end.
     Process,
     /// The protocol: a session, a turn.
@@ -175,20 +183,22 @@ pub enum Sign {
 /// An observation about a member.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct Evidence {
-    pub wall: u64,
-    pub sign: Sign,
+pub struct MemberEvidence {
+    #[serde(rename = "wall")]
+    pub unix_ms: u64,
+    #[serde(rename = "sign")]
+    pub source: EvidenceSource,
     pub text: String,
 }
 
 /// Number of the latest observations that a member's entry keeps.
-pub const MOST_EVIDENCE: usize = 8;
+pub const MAX_EVIDENCE: usize = 8;
 
 /// The provider and settings with which a member runs.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
-pub struct Identity {
+pub struct MemberIdentity {
     pub provider: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub backend: Option<String>,
@@ -206,10 +216,10 @@ pub struct Identity {
 /// The lane of a member.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct Place {
+pub struct LaneRef {
     /// `primary`, or `opencode:tom`.
     pub id: String,
-    pub kind: Kind,
+    pub kind: LaneKind,
     /// The provider that owns the lane.
     pub owner: String,
 }
@@ -218,7 +228,7 @@ pub struct Place {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
-pub struct Program {
+pub struct ProgramFacts {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -232,38 +242,40 @@ pub struct Program {
 }
 
 /// Maximum number of a program's models that are recorded.
-pub const MOST_MODELS: usize = 32;
+pub const MAX_MODELS: usize = 32;
 
 /// One member's entry in a launch.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct Entry {
+pub struct LaunchEntry {
     pub name: MemberName,
     #[serde(default)]
     pub lead: bool,
     pub agent: AgentName,
     /// `None` in records from before lanes existed. No lane is inferred for them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub lane: Option<Place>,
+    pub lane: Option<LaneRef>,
     /// Settings that were requested at launch.
     #[serde(default)]
-    pub asked: Identity,
+    #[serde(rename = "asked")]
+    pub requested: MemberIdentity,
     /// Settings that are in effect.
     #[serde(default)]
-    pub got: Identity,
+    #[serde(rename = "got")]
+    pub effective: MemberIdentity,
     /// Explanations of the differences: inherited, moved, not available.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub program: Option<Program>,
+    pub program: Option<ProgramFacts>,
     /// Its program was checked and can be started.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub prepared: bool,
-    pub state: State,
+    pub state: MemberState,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub cause: Option<Cause>,
+    pub cause: Option<MemberCause>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub evidence: Vec<Evidence>,
+    pub evidence: Vec<MemberEvidence>,
     /// Its standing task and the attempt of its session, while it has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub task: Option<TaskId>,
@@ -273,49 +285,57 @@ pub struct Entry {
     #[serde(default)]
     pub retries: u32,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub started_wall: Option<u64>,
+    #[serde(rename = "started_wall")]
+    pub started_unix_ms: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub alive_wall: Option<u64>,
+    #[serde(rename = "alive_wall")]
+    pub alive_since_unix_ms: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub ended_wall: Option<u64>,
+    #[serde(rename = "ended_wall")]
+    pub ended_unix_ms: Option<u64>,
     #[serde(flatten)]
-    pub extra: Extra,
+    pub extra: UnknownFields,
 }
 
-impl Entry {
+impl LaunchEntry {
     /// Returns a queued entry without a lane or any other fact.
-    fn new(team: &Team, name: &MemberName) -> Entry {
-        Entry {
+    fn new(team: &Team, name: &MemberName) -> LaunchEntry {
+        LaunchEntry {
             name: name.clone(),
             lead: *name == team.lead.name,
             agent: team.agent(name),
             lane: None,
-            asked: Identity::default(),
-            got: Identity::default(),
+            requested: MemberIdentity::default(),
+            effective: MemberIdentity::default(),
             notes: vec![],
             program: None,
             prepared: false,
-            state: State::Queued,
+            state: MemberState::Queued,
             cause: None,
             evidence: vec![],
             task: None,
             attempt: None,
             retries: 0,
-            started_wall: None,
-            alive_wall: None,
-            ended_wall: None,
-            extra: Extra::new(),
+            started_unix_ms: None,
+            alive_since_unix_ms: None,
+            ended_unix_ms: None,
+            extra: UnknownFields::new(),
         }
     }
 
     /// Returns whether the member is known to be on a secondary lane.
-    pub fn is_aside(&self) -> bool {
-        self.lane.as_ref().is_some_and(|it| it.kind == Kind::Secondary)
+    pub fn is_on_secondary_lane(&self) -> bool {
+        self.lane
+            .as_ref()
+            .is_some_and(|it| it.kind == LaneKind::Secondary)
     }
 
     /// Returns the entry with this cause.
-    fn because(mut self, kind: Why, text: impl Into<String>) -> Entry {
-        self.cause = Some(Cause { kind, text: text.into() });
+    fn with_cause(mut self, kind: MemberCauseKind, text: impl Into<String>) -> LaunchEntry {
+        self.cause = Some(MemberCause {
+            kind,
+            text: text.into(),
+        });
         self
     }
 }
@@ -323,7 +343,7 @@ impl Entry {
 /// The record of one start of a team.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct Launch {
+pub struct TeamLaunch {
     pub id: LaunchId,
     pub team: TeamName,
     pub project: ProjectName,
@@ -335,103 +355,116 @@ pub struct Launch {
     /// The planned lanes; empty in records from before lanes existed.
     #[serde(default)]
     pub lanes: Vec<Lane>,
-    pub members: Vec<Entry>,
+    pub members: Vec<LaunchEntry>,
     /// Reason for which it is being stopped.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stopping: Option<String>,
     /// Time of the last comparison with the running processes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub reconciled_wall: Option<u64>,
+    #[serde(rename = "reconciled_wall")]
+    pub reconciled_unix_ms: Option<u64>,
     /// The last announcement on the bus.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub told: Option<String>,
+    #[serde(rename = "told")]
+    pub announced: Option<String>,
     /// A later launch of the team has replaced it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub superseded: bool,
     /// The revision of its last change.
     #[serde(default)]
     pub revision: u64,
-    pub begun_wall: u64,
+    #[serde(rename = "begun_wall")]
+    pub begun_unix_ms: u64,
     #[serde(default)]
-    pub updated_wall: u64,
+    #[serde(rename = "updated_wall")]
+    pub updated_unix_ms: u64,
     #[serde(flatten)]
-    pub extra: Extra,
+    pub extra: UnknownFields,
 }
 
-impl Launch {
+impl TeamLaunch {
     /// Returns the entry of a member.
-    pub fn entry(&self, name: &MemberName) -> Option<&Entry> {
+    pub fn entry(&self, name: &MemberName) -> Option<&LaunchEntry> {
         self.members.iter().find(|it| it.name == *name)
     }
 
     /// Returns the lead's entry.
-    pub fn lead(&self) -> Option<&Entry> {
+    pub fn lead(&self) -> Option<&LaunchEntry> {
         self.members.iter().find(|it| it.lead)
     }
 
     /// Returns whether some members are on secondary lanes.
     pub fn is_mixed(&self) -> bool {
-        self.members.iter().any(Entry::is_aside)
+        self.members.iter().any(LaunchEntry::is_on_secondary_lane)
     }
 
     /// Returns the phase, derived from the members (T2). The launch stays active until every
     /// planned lane has reached an end, whatever the primary lane does.
-    pub fn phase(&self) -> Phase {
+    pub fn phase(&self) -> LaunchPhase {
         if self.stopping.is_some() || self.members.iter().any(|it| it.state.is_pending()) {
-            Phase::Active
-        } else if self.reconciled_wall.is_some() {
-            Phase::Reconciled
+            LaunchPhase::Active
+        } else if self.reconciled_unix_ms.is_some() {
+            LaunchPhase::Reconciled
         } else {
-            Phase::Finished
+            LaunchPhase::Finished
         }
     }
 
     /// Returns the outcome, derived from the members (T2).
-    pub fn outcome(&self) -> Outcome {
+    pub fn outcome(&self) -> LaunchOutcome {
         // A member that was stopped before it came up counts as skipped, whatever the reason.
-        let state = |entry: &Entry| match entry.state {
-            State::Stopped if entry.alive_wall.is_none() => State::Skipped,
+        let state = |entry: &LaunchEntry| match entry.state {
+            MemberState::Stopped if entry.alive_since_unix_ms.is_none() => MemberState::Skipped,
             state => state,
         };
-        fold(self.members.iter().map(|entry| (state(entry), entry.cause.as_ref().map(|cause| cause.kind))))
+        outcome_of(
+            self.members
+                .iter()
+                .map(|entry| (state(entry), entry.cause.as_ref().map(|cause| cause.kind))),
+        )
     }
 }
 
 /// Returns the outcome for a list of member states. An unknown lane counts as pending, not as a
 /// failure.
-pub fn fold(members: impl IntoIterator<Item = (State, Option<Why>)>) -> Outcome {
+pub fn outcome_of(
+    members: impl IntoIterator<Item = (MemberState, Option<MemberCauseKind>)>,
+) -> LaunchOutcome {
     let (mut pending, mut failed, mut skipped) = (false, false, false);
     for (state, why) in members {
         match state {
-            State::Queued | State::Starting | State::PendingBootstrap | State::PendingPermission => pending = true,
-            State::Degraded if why == Some(Why::LaneUnknown) => pending = true,
-            State::FailedToStart | State::Degraded => failed = true,
-            State::Skipped => skipped = true,
-            State::Alive | State::Stopped => {}
+            MemberState::Queued
+            | MemberState::Starting
+            | MemberState::PendingBootstrap
+            | MemberState::PendingPermission => pending = true,
+            MemberState::Degraded if why == Some(MemberCauseKind::LaneUnknown) => pending = true,
+            MemberState::FailedToStart | MemberState::Degraded => failed = true,
+            MemberState::Skipped => skipped = true,
+            MemberState::Alive | MemberState::Stopped => {}
         }
     }
     match (pending, failed, skipped) {
-        (true, ..) => Outcome::PartialPending,
-        (_, true, _) => Outcome::PartialFailure,
-        (_, _, true) => Outcome::PartialSkipped,
-        _ => Outcome::CleanSuccess,
+        (true, ..) => LaunchOutcome::PartialPending,
+        (_, true, _) => LaunchOutcome::PartialFailure,
+        (_, _, true) => LaunchOutcome::PartialSkipped,
+        _ => LaunchOutcome::CleanSuccess,
     }
 }
 
 /// The result of checking the real program of one member.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct Resolution {
+pub struct MemberResolution {
     pub member: MemberName,
     /// The runtime that drives its program, if the program can be started.
     pub runtime: Option<Runtime>,
     /// The program, as a preset's name.
     pub backend: Option<String>,
     #[serde(default)]
-    pub program: Program,
+    pub program: ProgramFacts,
     /// API keys that the user has set for this program.
     #[serde(default)]
-    pub keys: Vec<Key>,
+    pub keys: Vec<SecretVariable>,
     /// Files with which the user is signed in.
     #[serde(default)]
     pub files: Vec<String>,
@@ -443,24 +476,24 @@ pub struct Resolution {
     pub notes: Vec<String>,
     /// Reason why it cannot be started, and the remedy.
     #[serde(default)]
-    pub problem: Option<Cause>,
+    pub problem: Option<MemberCause>,
 }
 
 /// The team member whose session an attempt is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct Standing {
+pub struct SessionOf {
     pub launch: LaunchId,
     pub member: MemberName,
 }
 
 facts! {
-    Begun { launch: Arc<Launch> }
+    LaunchBegun { launch: Arc<TeamLaunch> }
     /// A member's whole entry. A member that the record lacks is added.
-    Moved { launch: LaunchId, entry: Arc<Entry> }
+    LaunchMember { launch: LaunchId, entry: Arc<LaunchEntry> }
     /// The launch is being stopped, was compared with the running processes, was replaced, or was
     /// announced.
-    Changed {
+    LaunchChanged {
         launch: LaunchId,
         stopping: Option<String>,
         reconciled_wall: Option<u64>,
@@ -470,44 +503,65 @@ facts! {
 }
 
 /// Returns a team's latest launch.
-pub fn of<'a>(board: &'a Board, team: &Team) -> Option<&'a Arc<Launch>> {
+pub fn latest_launch<'a>(board: &'a Board, team: &Team) -> Option<&'a Arc<TeamLaunch>> {
     board.launches.get(&team.launch?)
 }
 
 /// Returns whether any part of a team runs or is starting. Attempts are the evidence, whatever the
 /// record has (T7).
 pub fn is_up(board: &Board, team: &Team) -> bool {
-    let is_active = of(board, team).is_some_and(|launch| launch.phase() == Phase::Active);
-    is_active || living(board, team).next().is_some()
+    let is_active =
+        latest_launch(board, team).is_some_and(|launch| launch.phase() == LaunchPhase::Active);
+    is_active || live_attempts(board, team).next().is_some()
 }
 
 /// Returns the attempts of a team's members: their sessions and their tasks.
-pub fn living<'a>(board: &'a Board, team: &'a Team) -> impl Iterator<Item = &'a Arc<Attempt>> {
-    let record = of(board, team);
+pub fn live_attempts<'a>(
+    board: &'a Board,
+    team: &'a Team,
+) -> impl Iterator<Item = &'a Arc<Attempt>> {
+    let record = latest_launch(board, team);
     board.attempts.values().filter(move |attempt| {
-        let Some(name) = member_of(team, &attempt.agent) else { return false };
-        let is_known = || team.member(&name).is_some() || record.is_some_and(|launch| launch.entry(&name).is_some());
-        attempt.supervised && (attempt.standing.is_some() || is_known())
+        let Some(name) = member_of(team, &attempt.agent) else {
+            return false;
+        };
+        let is_known = || {
+            team.member(&name).is_some()
+                || record.is_some_and(|launch| launch.entry(&name).is_some())
+        };
+        attempt.supervised && (attempt.session_of.is_some() || is_known())
     })
 }
 
 /// Returns the member that an agent is: a team's agents are named `TEAM/MEMBER`.
 pub(crate) fn member_of(team: &Team, agent: &AgentName) -> Option<MemberName> {
-    let name = agent.as_str().strip_prefix(team.name.as_str())?.strip_prefix('/')?;
+    let name = agent
+        .as_str()
+        .strip_prefix(team.name.as_str())?
+        .strip_prefix('/')?;
     MemberName::new(name).ok()
 }
 
 /// Returns the team that an agent is a member of, whether it is up or not.
 pub(crate) fn team_of<'a>(board: &'a Board, agent: &AgentName) -> Option<&'a TeamName> {
-    board.teams.values().find(|team| member_of(team, agent).is_some()).map(|team| &team.name)
+    board
+        .teams
+        .values()
+        .find(|team| member_of(team, agent).is_some())
+        .map(|team| &team.name)
 }
 
 /// Returns whether a session or a task of a member runs.
-pub fn lives(board: &Board, entry: &Entry) -> bool {
-    board.attempts.values().any(|it| it.agent == entry.agent && it.supervised)
+pub fn is_member_running(board: &Board, entry: &LaunchEntry) -> bool {
+    board
+        .attempts
+        .values()
+        .any(|it| it.agent == entry.agent && it.supervised)
 }
 
 /// Returns whether a member's session is still on the board, so that its process may be alive.
-pub fn has_session(board: &Board, entry: &Entry) -> bool {
-    entry.attempt.is_some_and(|it| board.attempts.contains_key(&it))
+pub fn has_session(board: &Board, entry: &LaunchEntry) -> bool {
+    entry
+        .attempt
+        .is_some_and(|it| board.attempts.contains_key(&it))
 }

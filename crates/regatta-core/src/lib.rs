@@ -1,6 +1,6 @@
 //! All rules of Regatta, as pure code that never blocks.
 //!
-//! A request takes these steps: [`command::decide`] calls the verb in the file of its noun. The
+//! A request takes these steps: [`command::inbox`] calls the verb in the file of its noun. The
 //! verb changes a draft of the board through [`board::Draft::record`]. [`react`](mod@react) adds
 //! the consequences of each event to the same draft. The result is a [`command::Commit`] of events,
 //! rows and effects. The file of a noun has four parts: the struct, the event payloads, the verbs,
@@ -25,51 +25,53 @@ pub mod claim; // grants and waits for claims
 pub mod pattern; // overlap of two patterns
 
 pub mod agent; // agents, their limits and their access
+pub mod agent_protocol; // the events of every agent's program, in one vocabulary
 pub mod approval; // permission requests and questions for a person
 pub mod attempt; // one run of one agent on one task
 pub mod budget; // limits on spending, and the amount spent
 pub mod cost; // cost by cause, and the rate of spending
-pub mod explore; // discovery of the files that a task touches
 pub mod failure; // the reason of a failed check, found in its output
-pub mod gates; // six conditions before a start
+pub mod file_map; // the agents at work among a project's files
 pub mod graph; // blockers, cycles, waves
 pub mod inbox; // the list of things that need a person, and its snoozes
-pub mod isolation; // breaches of an attempt's isolation
-pub mod life; // the states and waits of a task over time
+pub mod intervention; // prompts, pauses, resumes and retries by a person
+pub mod isolation_breach; // breaches of an attempt's isolation
 pub mod manifest; // the files that a task may change and the claims it needs
-pub mod map; // the agents at work among a project's files
-pub mod planning; // a plan that an agent makes from a goal
+pub mod manifest_discovery; // discovery of the files that a task touches
+pub mod plan_request; // a plan that an agent makes from a goal
 pub mod policy; // rules for permission requests
-pub mod provider; // providers and agents that get no work for a time
+pub mod project_rules; // a project's standing rules
 pub mod provider_name; // the names people use for providers
-pub mod rotate; // a fresh session when a session is nearly full
+pub mod provider_outage; // providers and agents that get no work for a time
 pub mod runner; // processes on other machines that execute attempts
 pub mod schedule; // the next task of an agent, and the reason a task waits
-pub mod scope; // changes outside a manifest
-pub mod session; // the events of every agent's program, in one vocabulary
-pub mod standing; // a project's standing rules
-pub mod steer; // prompts, pauses, resumes and retries by a person
-pub mod task; // tasks, and the only code that starts one
+pub mod scope_escape; // changes outside a manifest
+pub mod session_rotation; // a fresh session when a session is nearly full
+pub mod start_gates; // six conditions before a start
+pub mod task;
+// the states and waits of a task over time // tasks, and the only code that starts one
+pub mod task_timeline;
 
-pub mod extra; // fields that a newer version wrote
 pub mod lane; // the owner that may launch a member of a team
 pub mod launch; // one start of a team, with an outcome for each member
 pub mod reconcile; // choice between two launch records after a crash
-pub mod team; // a lead and its members, as a person asked for them
+pub mod team;
+// fields that a newer version wrote // a lead and its members, as a person asked for them
+pub mod unknown_fields;
 
-pub mod bridge; // broken credentials of bridges
+pub mod bridge_health; // broken credentials of bridges
 pub mod bus; // messages
-pub mod fleet; // limits, restarts and answers to repeated requests
+pub mod collision_forecast; // forecast of collisions between running work
 pub mod hook; // rules that start a command or an agent
 pub mod landing; // the landing queue and its moves of the trunk
 pub mod lead; // the lead of a mission, and its turns
+pub mod limits; // limits, restarts and answers to repeated requests
 pub mod mission; // a goal, its tasks and its agents
-pub mod names; // unused readable names
-pub mod order; // natural sort order of names
+pub mod name_generator; // unused readable names
+pub mod natural_sort; // natural sort order of names
 pub mod project; // repositories under management
-pub mod question; // answers and plain text in a thread
-pub mod radar; // forecast of collisions between running work
-pub mod route; // the commands in a message
+pub mod router; // the commands in a message
 pub mod search; // tokens of a text, and search by them
-pub mod shell; // quoting for a shell
-pub mod spelling; // suggestions for a misspelled word
+pub mod shell_quote; // quoting for a shell
+pub mod spelling;
+pub mod thread_answers; // answers and plain text in a thread // suggestions for a misspelled word

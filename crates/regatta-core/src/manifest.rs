@@ -11,24 +11,27 @@ use serde::{Deserialize, Serialize};
 
 use crate::board::Board;
 use crate::claim;
-use crate::graph::{self, Step};
+use crate::graph::{self, PlanStep};
 use crate::ids::{BadName, ProjectName};
-use crate::mission::Mode;
+use crate::mission::StartMode;
 use crate::pattern::{PathPattern, PatternIndex, Uri};
-use crate::project::Run;
+use crate::project::RunSettings;
 use crate::task::Task;
 
 /// Returns the manifest and all files derived from it. Empty for a task without a manifest, which
 /// may change anything.
-pub fn reach(run: &Run, files: &[PathPattern]) -> Vec<PathPattern> {
+pub fn with_derived_files(run: &RunSettings, files: &[PathPattern]) -> Vec<PathPattern> {
     let mut all = files.to_vec();
     if all.is_empty() {
         return all;
     }
     // Files may be derived from other derived files.
     let mut left: Vec<_> = run.derived.iter().collect();
-    while let Some(at) = left.iter().position(|it| it.from.iter().any(|from| all.iter().any(|has| has.overlaps(from))))
-    {
+    while let Some(at) = left.iter().position(|it| {
+        it.from
+            .iter()
+            .any(|from| all.iter().any(|has| has.overlaps(from)))
+    }) {
         let made = &left.swap_remove(at).file;
         if !all.contains(made) {
             all.push(made.clone());
@@ -38,28 +41,43 @@ pub fn reach(run: &Run, files: &[PathPattern]) -> Vec<PathPattern> {
 }
 
 /// Returns the claims that a task's attempt holds while it works, and its landing after that.
-pub fn claims(board: &Board, task: &Task) -> Vec<Uri> {
-    let serial = task.mission.and_then(|it| board.missions.get(&it)).map_or(&[][..], |it| &it.serial);
-    let Some(project) = board.projects.get(&task.project) else { return task.file_claims() };
+pub fn claims_of_task(board: &Board, task: &Task) -> Vec<Uri> {
+    let serial = task
+        .mission
+        .and_then(|it| board.missions.get(&it))
+        .map_or(&[][..], |it| &it.serial);
+    let Some(project) = board.projects.get(&task.project) else {
+        return task.file_claims();
+    };
     if serial.is_empty() && project.settings.run.derived.is_empty() {
         return task.file_claims();
     }
-    holds(&project.settings.run, serial, &task.files).iter().map(|it| Uri::of_file(&task.project, it)).collect()
+    held_patterns(&project.settings.run, serial, &task.files)
+        .iter()
+        .map(|it| Uri::for_file(&task.project, it))
+        .collect()
 }
 
 /// Returns the mode of a task's claims. With `isolate` tasks of a mission share files, and the
 /// landing queue merges them.
-pub fn mode(board: &Board, task: &Task) -> claim::Mode {
+pub fn claim_mode(board: &Board, task: &Task) -> claim::ClaimMode {
     match task.mission.and_then(|it| board.missions.get(&it)) {
-        Some(mission) if mission.isolate => claim::Mode::Shared,
-        _ => claim::Mode::Exclusive,
+        Some(mission) if mission.isolate => claim::ClaimMode::Shared,
+        _ => claim::ClaimMode::Exclusive,
     }
 }
 
 /// Returns the patterns that a task holds: its reach and the serial packages that it touches.
-fn holds(run: &Run, serial: &[PathPattern], files: &[PathPattern]) -> Vec<PathPattern> {
-    let mut all = reach(run, files);
-    for package in serial.iter().filter(|it| files.iter().any(|has| has.overlaps(it))) {
+fn held_patterns(
+    run: &RunSettings,
+    serial: &[PathPattern],
+    files: &[PathPattern],
+) -> Vec<PathPattern> {
+    let mut all = with_derived_files(run, files);
+    for package in serial
+        .iter()
+        .filter(|it| files.iter().any(|has| has.overlaps(it)))
+    {
         if !all.contains(package) {
             all.push(package.clone());
         }
@@ -68,10 +86,10 @@ fn holds(run: &Run, serial: &[PathPattern], files: &[PathPattern]) -> Vec<PathPa
 }
 
 /// Maximum number of test files of a package whose tasks may run at the same time.
-const MOST_TESTS: usize = 5;
+const MAX_PARALLEL_TEST_FILES: usize = 5;
 
 /// Files that the tests of one directory share.
-const HELPERS: [&str; 28] = [
+const TEST_HELPERS: [&str; 28] = [
     "testutil_test.go",
     "testutils_test.go",
     "test_utils_test.go",
@@ -121,27 +139,43 @@ pub fn serial_packages<'a>(
     for path in paths {
         let (folder, name) = path.rsplit_once('/').unwrap_or(("", path));
         let deep = !name.ends_with(".go");
-        if let Some(package) = shared_by(folder, name) {
+        if let Some(package) = helper_directory(folder, name) {
             serial.insert((package, deep));
         } else if is_test(folder, name) {
             *tests.entry((folder, deep)).or_default() += 1;
         }
     }
-    serial.extend(tests.into_iter().filter(|it| it.1 > MOST_TESTS).map(|it| it.0));
-    let (without, with): (Vec<&String>, Vec<&String>) = set.iter().partition(|it| it.starts_with('!'));
-    serial.retain(|(folder, _)| !without.iter().any(|it| it[1..].trim_end_matches('/') == *folder));
+    serial.extend(
+        tests
+            .into_iter()
+            .filter(|it| it.1 > MAX_PARALLEL_TEST_FILES)
+            .map(|it| it.0),
+    );
+    let (without, with): (Vec<&String>, Vec<&String>) =
+        set.iter().partition(|it| it.starts_with('!'));
+    serial.retain(|(folder, _)| {
+        !without
+            .iter()
+            .any(|it| it[1..].trim_end_matches('/') == *folder)
+    });
     // A name that is not a valid pattern cannot be in a manifest, so it cannot collide.
-    let mut found: BTreeSet<PathPattern> =
-        serial.iter().filter_map(|(folder, deep)| PathPattern::new(&below(folder, *deep)).ok()).collect();
+    let mut found: BTreeSet<PathPattern> = serial
+        .iter()
+        .filter_map(|(folder, deep)| PathPattern::new(&package_pattern(folder, *deep)).ok())
+        .collect();
     for it in with {
         let folder = it.trim_end_matches('/');
-        found.insert(PathPattern::new(&if folder.contains(['*', '?']) { folder.into() } else { below(folder, true) })?);
+        found.insert(PathPattern::new(&if folder.contains(['*', '?']) {
+            folder.into()
+        } else {
+            package_pattern(folder, true)
+        })?);
     }
     Ok(found.into_iter().collect())
 }
 
 /// Returns the pattern of a package's files.
-fn below(folder: &str, deep: bool) -> String {
+fn package_pattern(folder: &str, deep: bool) -> String {
     match (folder, deep) {
         ("" | ".", _) => "*".into(),
         (folder, true) => format!("{folder}/**"),
@@ -150,9 +184,9 @@ fn below(folder: &str, deep: bool) -> String {
 }
 
 /// Returns the directory whose tests share this file, if the file is a test helper.
-fn shared_by<'a>(folder: &'a str, name: &str) -> Option<&'a str> {
+fn helper_directory<'a>(folder: &'a str, name: &str) -> Option<&'a str> {
     let is_tests = |it: &str| it == "tests" || it.ends_with("/tests");
-    if HELPERS.contains(&name) {
+    if TEST_HELPERS.contains(&name) {
         return Some(folder);
     }
     let module = name.strip_suffix(".rs")?;
@@ -165,7 +199,9 @@ fn shared_by<'a>(folder: &'a str, name: &str) -> Option<&'a str> {
 
 /// Returns whether a file is a test, by the conventions of its language.
 fn is_test(folder: &str, name: &str) -> bool {
-    let Some((stem, kind)) = name.rsplit_once('.') else { return false };
+    let Some((stem, kind)) = name.rsplit_once('.') else {
+        return false;
+    };
     let in_tests = folder == "tests" || folder.ends_with("/tests");
     match kind {
         "go" => stem.ends_with("_test"),
@@ -183,7 +219,7 @@ fn is_test(folder: &str, name: &str) -> bool {
 
 /// A task of a plan, as far as ownership is concerned.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Part {
+pub struct OwnershipTask {
     pub files: Vec<PathPattern>,
     /// Indices of the parts on which it depends.
     pub after: Vec<usize>,
@@ -191,8 +227,8 @@ pub struct Part {
 
 /// The rules for the ownership of a plan.
 #[derive(Clone, Copy, Debug)]
-pub struct Rules<'a> {
-    pub run: &'a Run,
+pub struct OwnershipRules<'a> {
+    pub run: &'a RunSettings,
     pub serial: &'a [PathPattern],
     pub isolate: bool,
 }
@@ -201,7 +237,7 @@ pub struct Rules<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
-pub enum Because {
+pub enum OwnershipReason {
     /// The pattern is in its manifest.
     Manifest,
     /// The pattern is derived from its manifest.
@@ -213,18 +249,20 @@ pub enum Because {
 /// One line of the ownership map.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct Owned {
+pub struct OwnedPattern {
     pub pattern: PathPattern,
-    pub because: Because,
+    #[serde(rename = "because")]
+    pub reason: OwnershipReason,
     /// Indices of the tasks that hold something that overlaps this pattern.
     pub owners: Vec<usize>,
     /// Sub-waves of the owners, in the order of `owners`, from 0.
-    pub subs: Vec<u32>,
+    #[serde(rename = "subs")]
+    pub sub_waves: Vec<u32>,
 }
 
-impl Owned {
+impl OwnedPattern {
     /// Returns whether several tasks of the wave want the pattern.
-    pub fn conflict(&self) -> bool {
+    pub fn is_conflict(&self) -> bool {
         self.owners.len() > 1
     }
 }
@@ -232,8 +270,8 @@ impl Owned {
 /// The ownership of one wave.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct Wave {
-    pub owned: Vec<Owned>,
+pub struct WaveOwnership {
+    pub owned: Vec<OwnedPattern>,
     /// Tasks that were moved to a later sub-wave, with its number (from 0).
     pub moved: Vec<(usize, u32)>,
 }
@@ -241,58 +279,100 @@ pub struct Wave {
 /// The ownership of a whole plan by wave, with the step of each task.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct Ownership {
-    pub steps: Vec<Step>,
-    pub waves: Vec<Wave>,
+pub struct PlanOwnership {
+    pub steps: Vec<PlanStep>,
+    pub waves: Vec<WaveOwnership>,
 }
 
-impl Ownership {
+impl PlanOwnership {
     /// Returns the number of patterns that several tasks of one wave want.
-    pub fn conflicts(&self) -> usize {
-        self.waves.iter().flat_map(|it| &it.owned).filter(|it| it.conflict()).count()
+    pub fn conflict_count(&self) -> usize {
+        self.waves
+            .iter()
+            .flat_map(|it| &it.owned)
+            .filter(|it| it.is_conflict())
+            .count()
     }
 }
 
 /// Computes the ownership of a plan, and splits colliding tasks into sub-waves. With `isolate` no
 /// task is moved. `Err` has the indices of a cycle, in order.
-pub fn ownership(parts: &[Part], rules: Rules) -> Result<Ownership, Vec<usize>> {
-    let held: Vec<Vec<PathPattern>> = parts.iter().map(|it| holds(rules.run, rules.serial, &it.files)).collect();
+pub fn ownership(
+    parts: &[OwnershipTask],
+    rules: OwnershipRules,
+) -> Result<PlanOwnership, Vec<usize>> {
+    let held: Vec<Vec<PathPattern>> = parts
+        .iter()
+        .map(|it| held_patterns(rules.run, rules.serial, &it.files))
+        .collect();
     let steps = steps(parts, rules)?;
-    let last = steps.iter().map(|it| it.wave as usize + 1).max().unwrap_or(0);
+    let last = steps
+        .iter()
+        .map(|it| it.wave as usize + 1)
+        .max()
+        .unwrap_or(0);
     let mut waves = Vec::with_capacity(last);
     for number in 0..last {
-        let here: Vec<usize> = (0..parts.len()).filter(|it| steps[*it].wave as usize == number).collect();
-        let reaches: BTreeMap<usize, Vec<PathPattern>> =
-            here.iter().map(|part| (*part, reach(rules.run, &parts[*part].files))).collect();
-        let mut patterns: BTreeMap<&PathPattern, Because> = BTreeMap::new();
+        let here: Vec<usize> = (0..parts.len())
+            .filter(|it| steps[*it].wave as usize == number)
+            .collect();
+        let reaches: BTreeMap<usize, Vec<PathPattern>> = here
+            .iter()
+            .map(|part| (*part, with_derived_files(rules.run, &parts[*part].files)))
+            .collect();
+        let mut patterns: BTreeMap<&PathPattern, OwnershipReason> = BTreeMap::new();
         for part in &here {
             let reach = &reaches[part];
             for pattern in &held[*part] {
                 let because = match pattern {
-                    it if parts[*part].files.contains(it) => Because::Manifest,
-                    it if reach.contains(it) => Because::Derived,
-                    _ => Because::Serial,
+                    it if parts[*part].files.contains(it) => OwnershipReason::Manifest,
+                    it if reach.contains(it) => OwnershipReason::Derived,
+                    _ => OwnershipReason::Serial,
                 };
-                patterns.entry(pattern).and_modify(|it| *it = because.min(*it)).or_insert(because);
+                patterns
+                    .entry(pattern)
+                    .and_modify(|it| *it = because.min(*it))
+                    .or_insert(because);
             }
         }
         let owned = patterns.into_iter().map(|(pattern, because)| {
             // A task holds a package only so that the package's tasks run in turn. It may not
             // change all of its files.
-            let wanted = |part: usize| if because == Because::Serial { &held[part] } else { &reaches[&part] };
-            let owners: Vec<usize> =
-                here.iter().copied().filter(|part| wanted(*part).iter().any(|has| has.overlaps(pattern))).collect();
+            let wanted = |part: usize| {
+                if because == OwnershipReason::Serial {
+                    &held[part]
+                } else {
+                    &reaches[&part]
+                }
+            };
+            let owners: Vec<usize> = here
+                .iter()
+                .copied()
+                .filter(|part| wanted(*part).iter().any(|has| has.overlaps(pattern)))
+                .collect();
             let subs = owners.iter().map(|it| steps[*it].sub).collect();
-            Owned { pattern: pattern.clone(), because, owners, subs }
+            OwnedPattern {
+                pattern: pattern.clone(),
+                reason: because,
+                owners,
+                sub_waves: subs,
+            }
         });
-        let moved = here.iter().filter(|it| steps[**it].sub > 0).map(|it| (*it, steps[*it].sub)).collect();
-        waves.push(Wave { owned: owned.collect(), moved });
+        let moved = here
+            .iter()
+            .filter(|it| steps[**it].sub > 0)
+            .map(|it| (*it, steps[*it].sub))
+            .collect();
+        waves.push(WaveOwnership {
+            owned: owned.collect(),
+            moved,
+        });
     }
-    Ok(Ownership { steps, waves })
+    Ok(PlanOwnership { steps, waves })
 }
 
 /// Returns the step of each part.
-fn steps(parts: &[Part], rules: Rules) -> Result<Vec<Step>, Vec<usize>> {
+fn steps(parts: &[OwnershipTask], rules: OwnershipRules) -> Result<Vec<PlanStep>, Vec<usize>> {
     let depends_on: Vec<Vec<usize>> = parts.iter().map(|it| it.after.clone()).collect();
     if rules.isolate {
         return graph::steps(&depends_on, |_| vec![]);
@@ -301,10 +381,15 @@ fn steps(parts: &[Part], rules: Rules) -> Result<Vec<Step>, Vec<usize>> {
     let project = ProjectName::new("plan").expect("a plain word is a name");
     let mut index = PatternIndex::default();
     graph::steps(&depends_on, |part| {
-        let uris: Vec<Uri> =
-            holds(rules.run, rules.serial, &parts[part].files).iter().map(|it| Uri::of_file(&project, it)).collect();
-        let others: BTreeSet<usize> =
-            uris.iter().flat_map(|it| index.overlapping(it)).map(|it| it.0 as usize).collect();
+        let uris: Vec<Uri> = held_patterns(rules.run, rules.serial, &parts[part].files)
+            .iter()
+            .map(|it| Uri::for_file(&project, it))
+            .collect();
+        let others: BTreeSet<usize> = uris
+            .iter()
+            .flat_map(|it| index.overlapping(it))
+            .map(|it| it.0 as usize)
+            .collect();
         index.insert(part as u64, &uris);
         others.into_iter().collect()
     })
@@ -312,6 +397,16 @@ fn steps(parts: &[Part], rules: Rules) -> Result<Vec<Step>, Vec<usize>> {
 
 /// Returns the steps of a mission's tasks. Only waves are split. In flow mode the claims keep tasks
 /// from each other's files.
-pub(crate) fn mission_steps(parts: &[Part], rules: Rules, mode: Mode) -> Result<Vec<Step>, Vec<usize>> {
-    steps(parts, Rules { isolate: rules.isolate || mode == Mode::Flow, ..rules })
+pub(crate) fn mission_steps(
+    parts: &[OwnershipTask],
+    rules: OwnershipRules,
+    mode: StartMode,
+) -> Result<Vec<PlanStep>, Vec<usize>> {
+    steps(
+        parts,
+        OwnershipRules {
+            isolate: rules.isolate || mode == StartMode::Flow,
+            ..rules
+        },
+    )
 }

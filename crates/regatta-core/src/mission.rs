@@ -5,15 +5,15 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::board::Draft;
-use crate::budget::{self, Ceiling, Scope, Spend};
+use crate::budget::{self, BudgetScope, Ceiling, Spend};
 use crate::event::{Event, facts};
-use crate::gates::Passage;
-use crate::graph::Step;
+use crate::graph::PlanStep;
 use crate::ids::{AgentName, CommitId, MissionId, Now, ProjectName, TaskId, TeamName};
 use crate::landing;
 use crate::lead::{self, Lead};
 use crate::pattern::PathPattern;
 use crate::refusal::Refusal;
+use crate::start_gates::GateResult;
 use crate::task::{self, Task};
 use crate::team;
 
@@ -21,7 +21,7 @@ use crate::team;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
-pub enum Mode {
+pub enum StartMode {
     /// Each task starts as soon as it is ready.
     #[default]
     Flow,
@@ -33,7 +33,7 @@ pub enum Mode {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
-pub enum State {
+pub enum MissionState {
     /// It waits for a lead.
     Queued,
     /// Its ready tasks start.
@@ -52,21 +52,22 @@ pub struct Mission {
     pub agents: Vec<AgentName>,
     /// Maximum number of simultaneous attempts.
     pub max_workers: u32,
-    pub mode: Mode,
+    pub mode: StartMode,
     /// Its attempts share claims on files, so tasks with overlapping manifests run at the same
     /// time.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub isolate: bool,
     /// Reason why it no longer isolates, although it was started with `isolate`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub serialised: Option<String>,
+    #[serde(rename = "serialised")]
+    pub serialised_reason: Option<String>,
     /// The work of a wave lands as one commit, once all of it has passed.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub wave_commits: bool,
     /// Packages whose tasks run one after the other, as of the start of the mission.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub serial: Vec<PathPattern>,
-    pub state: State,
+    pub state: MissionState,
     /// The goal, in the words of the person who asked for it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub goal: Option<String>,
@@ -75,34 +76,37 @@ pub struct Mission {
     pub lead: Option<Lead>,
     /// The result of the mission.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub result: Option<End>,
+    pub result: Option<MissionEnd>,
     /// Landed work of the mission, as far as the next start needs it.
-    #[serde(default, skip_serializing_if = "Landed::is_nothing")]
-    pub landed: Landed,
+    #[serde(default, skip_serializing_if = "LandedWork::is_nothing")]
+    pub landed: LandedWork,
     /// Gates that keep it from starting anything, as of the shell's last check.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub held: Vec<Passage>,
+    #[serde(rename = "held")]
+    pub blocking_gates: Vec<GateResult>,
     #[serde(default, skip_serializing_if = "Spend::is_nothing")]
     pub spent: Spend,
-    pub created_wall: u64,
+    #[serde(rename = "created_wall")]
+    pub created_unix_ms: u64,
 }
 
 /// The end of a mission.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct End {
-    pub how: How,
+pub struct MissionEnd {
+    pub how: MissionEndKind,
     /// Its lead's report, or the reason of the cancellation.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub report: String,
-    pub wall: u64,
+    #[serde(rename = "wall")]
+    pub unix_ms: u64,
 }
 
 /// The kind of a mission's end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
-pub enum How {
+pub enum MissionEndKind {
     /// All its work is done.
     Done,
     /// Somebody cancelled it.
@@ -113,12 +117,12 @@ pub enum How {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
-pub struct Landed {
+pub struct LandedWork {
     /// The trunk's commit with the mission's latest work. A wave starts from the commit that closed
     /// the previous wave.
     pub last: Option<CommitId>,
     /// The step whose work landed last, in wave mode.
-    pub step: Step,
+    pub step: PlanStep,
     /// Paths that this step changed.
     pub changed: Vec<String>,
     /// Paths that the previous step changed.
@@ -126,17 +130,23 @@ pub struct Landed {
 }
 
 /// Maximum number of remembered paths per step. They are a hint for workers, not a record.
-const MOST_PATHS: usize = 500;
+const MAX_PATHS_PER_STEP: usize = 500;
 
-impl Landed {
+impl LandedWork {
     fn is_nothing(&self) -> bool {
-        *self == Landed::default()
+        *self == LandedWork::default()
     }
 
     /// Records a landing.
-    pub(crate) fn note(&mut self, commit: CommitId, step: Step, changed: &[String], mode: Mode) {
+    pub(crate) fn record(
+        &mut self,
+        commit: CommitId,
+        step: PlanStep,
+        changed: &[String],
+        mode: StartMode,
+    ) {
         self.last = Some(commit);
-        if mode == Mode::Flow {
+        if mode == StartMode::Flow {
             return;
         }
         if step > self.step {
@@ -144,32 +154,39 @@ impl Landed {
             self.step = step;
         }
         for path in changed {
-            if self.changed.len() < MOST_PATHS && !self.changed.contains(path) {
+            if self.changed.len() < MAX_PATHS_PER_STEP && !self.changed.contains(path) {
                 self.changed.push(path.clone());
             }
         }
     }
 
     /// Returns the files of a task's manifest that the previous step changed.
-    pub fn under(&self, task: &Task) -> Vec<String> {
-        let wake = if task.step() > self.step { &self.changed } else { &self.before };
-        wake.iter().filter(|path| task.files.iter().any(|it| it.matches(path))).cloned().collect()
+    pub fn changed_in_manifest(&self, task: &Task) -> Vec<String> {
+        let wake = if task.step() > self.step {
+            &self.changed
+        } else {
+            &self.before
+        };
+        wake.iter()
+            .filter(|path| task.files.iter().any(|it| it.matches(path)))
+            .cloned()
+            .collect()
     }
 }
 
 facts! {
-    Started { mission: Arc<Mission> }
+    MissionStarted { mission: Arc<Mission> }
     /// The shell's check of the gates had another result than before.
-    Weighed { mission: MissionId, held: Vec<Passage> }
-    Changed { mission: MissionId, state: State }
+    MissionWeighed { mission: MissionId, held: Vec<GateResult> }
+    MissionChanged { mission: MissionId, state: MissionState }
     /// All its work is done, or somebody cancelled it.
-    Ended { mission: MissionId, end: Option<End> }
+    MissionEnded { mission: MissionId, end: Option<MissionEnd> }
 }
 
 /// A mission to start with [`start`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct Start {
+pub struct StartMission {
     pub project: ProjectName,
     pub title: String,
     pub agents: Vec<AgentName>,
@@ -177,7 +194,7 @@ pub struct Start {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub team: Option<TeamName>,
     pub max_workers: u32,
-    pub mode: Mode,
+    pub mode: StartMode,
     #[serde(default)]
     pub isolate: bool,
     #[serde(default)]
@@ -191,14 +208,20 @@ pub struct Start {
 }
 
 /// Starts a mission. The same command adds its tasks.
-pub(crate) fn start(draft: &mut Draft, ask: Start, now: Now) -> Result<MissionId, Refusal> {
+pub(crate) fn start(draft: &mut Draft, ask: StartMission, now: Now) -> Result<MissionId, Refusal> {
     if !draft.board().projects.contains_key(&ask.project) {
-        return Err(Refusal::NoSuchProject { project: ask.project });
+        return Err(Refusal::NoSuchProject {
+            project: ask.project,
+        });
     }
     let mut agents = ask.agents;
     if let Some(team) = &ask.team {
         let more = team::workers(draft.board(), team, &ask.project)?;
-        agents.extend(more.into_iter().filter(|it| !agents.contains(it)).collect::<Vec<_>>());
+        agents.extend(
+            more.into_iter()
+                .filter(|it| !agents.contains(it))
+                .collect::<Vec<_>>(),
+        );
     }
     if agents.is_empty() {
         return Err(Refusal::invalid(
@@ -210,9 +233,12 @@ pub(crate) fn start(draft: &mut Draft, ask: Start, now: Now) -> Result<MissionId
         crate::agent::find(draft.board(), agent)?;
     }
     if ask.max_workers == 0 || ask.max_workers > 1_000 {
-        return Err(Refusal::invalid("max_workers is 1 to 1000", "give a number in that range"));
+        return Err(Refusal::invalid(
+            "max_workers is 1 to 1000",
+            "give a number in that range",
+        ));
     }
-    if ask.wave_commits && ask.mode == Mode::Flow {
+    if ask.wave_commits && ask.mode == StartMode::Flow {
         return Err(Refusal::invalid(
             "one commit per wave needs waves, and flow mode has none",
             "run it in waves with --mode waves, or use one commit per task",
@@ -227,88 +253,125 @@ pub(crate) fn start(draft: &mut Draft, ask: Start, now: Now) -> Result<MissionId
         max_workers: ask.max_workers,
         mode: ask.mode,
         isolate: ask.isolate,
-        serialised: None,
+        serialised_reason: None,
         wave_commits: ask.wave_commits,
         serial: ask.serial,
-        state: State::Active,
+        state: MissionState::Active,
         goal: None,
         lead: None,
         result: None,
-        landed: Landed::default(),
-        held: vec![],
+        landed: LandedWork::default(),
+        blocking_gates: vec![],
         spent: Spend::default(),
-        created_wall: now.wall,
+        created_unix_ms: now.unix_ms,
     };
     begin(draft, mission);
     if ask.budget != Ceiling::default() {
-        budget::set(draft, Scope::Mission(id), ask.budget)?;
+        budget::set(draft, BudgetScope::Mission(id), ask.budget)?;
     }
     Ok(id)
 }
 
 /// Records a new mission.
 pub(crate) fn begin(draft: &mut Draft, mission: Mission) {
-    draft.record(Event::MissionStarted(Started { mission: mission.into() }));
+    draft.record(Event::MissionStarted(MissionStarted {
+        mission: mission.into(),
+    }));
 }
 
 /// Records the gates that block a mission, if the gates or the kinds of their results changed.
 /// Changed amounts alone are not recorded.
-pub(crate) fn weigh(draft: &mut Draft, id: MissionId, held: Vec<Passage>) {
-    let kinds = |it: &[Passage]| it.iter().map(|it| (it.gate, it.kind)).collect::<Vec<_>>();
-    if draft.board().missions.get(&id).is_some_and(|it| kinds(&it.held) != kinds(&held)) {
-        draft.record(Event::MissionWeighed(Weighed { mission: id, held }));
+pub(crate) fn record_gates(draft: &mut Draft, id: MissionId, held: Vec<GateResult>) {
+    let kinds = |it: &[GateResult]| it.iter().map(|it| (it.gate, it.kind)).collect::<Vec<_>>();
+    if draft
+        .board()
+        .missions
+        .get(&id)
+        .is_some_and(|it| kinds(&it.blocking_gates) != kinds(&held))
+    {
+        draft.record(Event::MissionWeighed(MissionWeighed { mission: id, held }));
     }
 }
 
 /// Drains a mission, so that nothing new starts.
 pub fn drain(draft: &mut Draft, id: MissionId) -> Result<(), Refusal> {
-    let mission = draft.board().missions.get(&id).ok_or(Refusal::NoSuchMission { mission: id })?;
-    if mission.state != State::Draining {
-        draft.record(Event::MissionChanged(Changed { mission: id, state: State::Draining }));
+    let mission = draft
+        .board()
+        .missions
+        .get(&id)
+        .ok_or(Refusal::NoSuchMission { mission: id })?;
+    if mission.state != MissionState::Draining {
+        draft.record(Event::MissionChanged(MissionChanged {
+            mission: id,
+            state: MissionState::Draining,
+        }));
     }
     Ok(())
 }
 
 /// Resumes a drained mission, or queues it for a lead again.
 pub fn resume(draft: &mut Draft, id: MissionId, now: Now) -> Result<(), Refusal> {
-    let mission = draft.board().missions.get(&id).cloned().ok_or(Refusal::NoSuchMission { mission: id })?;
-    if mission.state != State::Draining {
+    let mission = draft
+        .board()
+        .missions
+        .get(&id)
+        .cloned()
+        .ok_or(Refusal::NoSuchMission { mission: id })?;
+    if mission.state != MissionState::Draining {
         return Ok(());
     }
-    if let Some(why) = mission.lead.as_ref().and_then(|it| it.lost.as_ref()) {
+    if let Some(why) = mission.lead.as_ref().and_then(|it| it.lost_reason.as_ref()) {
         return Err(Refusal::invalid(
             format!("nobody leads {id} any more: {why}"),
             format!("give it another lead: regatta mission handover {id}"),
         ));
     }
     let waits = mission.lead.as_ref().is_some_and(|it| it.name.is_none());
-    let state = if waits { State::Queued } else { State::Active };
-    draft.record(Event::MissionChanged(Changed { mission: id, state }));
-    let tasks: Vec<TaskId> = draft.board().open_tasks_of(id).map(|(_, task)| task).collect();
+    let state = if waits {
+        MissionState::Queued
+    } else {
+        MissionState::Active
+    };
+    draft.record(Event::MissionChanged(MissionChanged { mission: id, state }));
+    let tasks: Vec<TaskId> = draft
+        .board()
+        .open_tasks_of(id)
+        .map(|(_, task)| task)
+        .collect();
     for task in tasks {
-        landing::go_on(draft, task)?;
+        landing::resume_landing(draft, task)?;
     }
-    if waits { lead::seat(draft, &mission.project, now) } else { Ok(()) }
+    if waits {
+        lead::start_queued_missions(draft, &mission.project, now)
+    } else {
+        Ok(())
+    }
 }
 
 /// Ends a mission without open tasks. A mission with a lead ends only after the lead's report.
 pub(crate) fn end_if_done(draft: &mut Draft, id: MissionId, now: Now) {
     let board = draft.board();
-    let Some(mission) = board.missions.get(&id) else { return };
+    let Some(mission) = board.missions.get(&id) else {
+        return;
+    };
     let report = match &mission.lead {
         None => Some(String::new()),
         Some(lead) => lead.report.clone(),
     };
     let done = board.open_tasks_of(id).next().is_none();
     if let (Some(report), true) = (report, done) {
-        end(draft, id, How::Done, report, now);
+        end(draft, id, MissionEndKind::Done, report, now);
     }
 }
 
 /// Records the end of a mission.
-fn end(draft: &mut Draft, id: MissionId, how: How, report: String, now: Now) {
-    let end = Some(End { how, report, wall: now.wall });
-    draft.record(Event::MissionEnded(Ended { mission: id, end }));
+fn end(draft: &mut Draft, id: MissionId, how: MissionEndKind, report: String, now: Now) {
+    let end = Some(MissionEnd {
+        how,
+        report,
+        unix_ms: now.unix_ms,
+    });
+    draft.record(Event::MissionEnded(MissionEnded { mission: id, end }));
 }
 
 /// Cancels a mission: stops its processes and cancels its open tasks. Captured work is kept.
@@ -320,6 +383,6 @@ pub fn cancel(draft: &mut Draft, id: MissionId, reason: &str, now: Now) -> Resul
     for task in open {
         task::cancel(draft, task, reason)?;
     }
-    end(draft, id, How::Cancelled, reason.to_owned(), now);
+    end(draft, id, MissionEndKind::Cancelled, reason.to_owned(), now);
     Ok(())
 }

@@ -23,17 +23,17 @@ mod escape; // percent escapes in URIs
 
 /// Maximum length of a path pattern in bytes, without a final `/**`. The limit keeps the test for
 /// overlaps cheap.
-const LONGEST: usize = 1024;
+const MAX_PATTERN_BYTES: usize = 1024;
 /// Maximum number of segments of a path pattern.
-const DEEPEST: usize = 64;
+const MAX_SEGMENTS: usize = 64;
 /// Maximum unescaped length of a URI's path in bytes: a project's name before the longest path
 /// pattern.
-const MAX_URI_PATH_BYTES: usize = 64 + 1 + LONGEST + "/**".len();
+const MAX_URI_PATH_BYTES: usize = 64 + 1 + MAX_PATTERN_BYTES + "/**".len();
 /// Maximum length of a URI's text in bytes: each byte of its path can be an escape of three
 /// characters.
 const MAX_URI_BYTES: usize = 16 + 3 * MAX_URI_PATH_BYTES;
 /// Maximum number of segments of a URI: a project's name before the deepest path pattern.
-const MAX_URI_SEGMENTS: usize = 1 + DEEPEST;
+const MAX_URI_SEGMENTS: usize = 1 + MAX_SEGMENTS;
 
 /// A URI or URI pattern in its one canonical spelling: `file://shop/src/**`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize)]
@@ -46,13 +46,16 @@ impl Serialize for Uri {
     }
 }
 
-described!(Uri, "scheme://path, with *, ? and ** where the scheme takes patterns");
+described!(
+    Uri,
+    "scheme://path, with *, ? and ** where the scheme takes patterns"
+);
 
 /// Schemes whose URIs name exactly one thing. A wildcard there would claim things that nobody
 /// listed.
-const EXACT: [&str; 4] = ["agent", "respond", "message", "release"];
+const EXACT_SCHEMES: [&str; 4] = ["agent", "respond", "message", "release"];
 /// Schemes whose URIs may be patterns.
-const PATTERNED: [&str; 4] = ["file", "workspace", "port", "task"];
+const PATTERN_SCHEMES: [&str; 4] = ["file", "workspace", "port", "task"];
 
 impl Uri {
     /// Checks and normalises `text`.
@@ -68,10 +71,11 @@ impl Uri {
             "bead" => "task".to_owned(), // another word for a task
             other => other.to_owned(),
         };
-        let exact = EXACT.contains(&scheme.as_str());
-        if !exact && !PATTERNED.contains(&scheme.as_str()) {
+        let exact = EXACT_SCHEMES.contains(&scheme.as_str());
+        if !exact && !PATTERN_SCHEMES.contains(&scheme.as_str()) {
             return bad(
-                "its scheme is none of agent, task (or bead), respond, message, release, file, workspace, port",
+                "its scheme is none of agent, task (or bead), respond, message, release, file, \
+                workspace, port",
             );
         }
         let Some(path) = escape::canonical(path) else {
@@ -90,43 +94,48 @@ impl Uri {
     }
 
     /// Returns the URI of a path pattern in a project.
-    pub fn of_file(project: &ProjectName, pattern: &PathPattern) -> Uri {
+    pub fn for_file(project: &ProjectName, pattern: &PathPattern) -> Uri {
         Uri(format!("file://{project}/{}", escape::escape(&pattern.0)).into())
     }
 
-    /// Returns the path pattern of a claim on files of `project`, or `None` if the claim is on something else.
+    /// Returns the path pattern of a claim on files of `project`, or `None` if the claim is on
+    /// something else.
     pub fn file_pattern(&self, project: &ProjectName) -> Option<PathPattern> {
-        let path = self.0.strip_prefix("file://")?.strip_prefix(project.as_str())?.strip_prefix('/')?;
+        let path = self
+            .0
+            .strip_prefix("file://")?
+            .strip_prefix(project.as_str())?
+            .strip_prefix('/')?;
         PathPattern::new(&escape::unescape(path)?).ok()
     }
 
     /// Returns the URI of a project's trunk. The claim on it is the fence of each move.
-    pub fn of_trunk(project: &ProjectName) -> Uri {
+    pub fn for_trunk(project: &ProjectName) -> Uri {
         Uri(format!("workspace://{project}/default").into())
     }
 
     /// Returns the URI of one port of the machine.
-    pub fn of_port(port: u16) -> Uri {
+    pub fn for_port(port: u16) -> Uri {
         Uri(format!("port://{port}").into())
     }
 
     /// Returns the URI of a task, which its attempt claims.
-    pub fn of_task(project: &ProjectName, task: TaskId) -> Uri {
+    pub fn for_task(project: &ProjectName, task: TaskId) -> Uri {
         Uri(format!("task://{project}/{task}").into())
     }
 
     /// Returns the URI of a task's workspace.
-    pub fn of_workspace(project: &ProjectName, task: TaskId) -> Uri {
+    pub fn for_workspace(project: &ProjectName, task: TaskId) -> Uri {
         Uri(format!("workspace://{project}/{task}").into())
     }
 
     /// Returns the URI of an agent's identity.
-    pub fn of_agent(agent: &AgentName) -> Uri {
+    pub fn for_agent(agent: &AgentName) -> Uri {
         Uri(format!("agent://{agent}").into())
     }
 
     /// Returns the URI of a project's releases. The claim on it makes releases one at a time.
-    pub fn of_release(project: &ProjectName) -> Uri {
+    pub fn for_release(project: &ProjectName) -> Uri {
         Uri(format!("release://{project}").into())
     }
 
@@ -141,9 +150,13 @@ impl Uri {
     }
 
     /// Returns whether the URI names exactly this task or its workspace.
-    pub fn is_of(&self, project: &ProjectName, task: TaskId) -> bool {
-        let Some((named, name)) = self.parts().1.split_once('/') else { return false };
-        matches!(self.parts().0, "task" | "workspace") && named == project.as_str() && name.parse() == Ok(task)
+    pub fn names_task(&self, project: &ProjectName, task: TaskId) -> bool {
+        let Some((named, name)) = self.parts().1.split_once('/') else {
+            return false;
+        };
+        matches!(self.parts().0, "task" | "workspace")
+            && named == project.as_str()
+            && name.parse() == Ok(task)
     }
 
     /// Returns whether the URI has wildcards.
@@ -190,12 +203,12 @@ impl Uri {
     }
 
     /// Returns a value that sorts before each URI.
-    pub(crate) fn least() -> Uri {
+    pub(crate) fn smallest() -> Uri {
         Uri(Arc::from(""))
     }
 
     /// Returns the whole segments before the first wildcard.
-    pub(crate) fn literal(&self) -> &str {
+    pub(crate) fn literal_segments(&self) -> &str {
         self.literal_prefix()
     }
 
@@ -203,7 +216,9 @@ impl Uri {
     ///
     /// Two patterns can overlap only if one literal prefix is a prefix of the other.
     fn literal_prefix(&self) -> &str {
-        let Some(wild) = self.0.find(['*', '?']) else { return &self.0 };
+        let Some(wild) = self.0.find(['*', '?']) else {
+            return &self.0;
+        };
         match self.0[..wild].rfind('/') {
             Some(slash) => self.0[..slash].trim_end_matches('/'),
             None => "",
@@ -264,10 +279,10 @@ impl PathPattern {
         };
         // The stored pattern is measured, not the text, because a stored pattern must be accepted
         // again (D9).
-        if pattern.strip_suffix("/**").unwrap_or(&pattern).len() > LONGEST {
+        if pattern.strip_suffix("/**").unwrap_or(&pattern).len() > MAX_PATTERN_BYTES {
             return bad("it is longer than 1024 bytes");
         }
-        match check_path(&pattern, DEEPEST) {
+        match check_path(&pattern, MAX_SEGMENTS) {
             Ok(()) => Ok(PathPattern(pattern.into())),
             Err(why) => bad(why),
         }
@@ -279,7 +294,11 @@ impl PathPattern {
         let mut done = Vec::new();
         while let Some(next) = open.pop() {
             if open.len() + done.len() > 64 {
-                return Err(BadName::new("a path pattern", text, "its braces expand to more than 64 patterns"));
+                return Err(BadName::new(
+                    "a path pattern",
+                    text,
+                    "its braces expand to more than 64 patterns",
+                ));
             }
             let Some(start) = next.rfind('{') else {
                 done.push(PathPattern::new(&next)?);
@@ -305,7 +324,7 @@ impl PathPattern {
     /// Returns whether the pattern matches a literal path, in which `*` and `?` are plain
     /// characters.
     pub fn matches(&self, path: &str) -> bool {
-        let path: Vec<Segment> = path.split('/').map(Segment::literal).collect();
+        let path: Vec<PatternSegment> = path.split('/').map(PatternSegment::literal).collect();
         segments_overlap(&segments(&self.0, Spelling::Raw), &path)
     }
 
@@ -347,20 +366,31 @@ fn check_path(path: &str, max_segments: usize) -> Result<(), &'static str> {
             "." | ".." => return Err("it has a . or .. segment"),
             "**" => {}
             other if other.contains("**") => return Err("** must be a whole segment"),
-            other if other.contains('\\') => return Err("it has a backslash; segments are separated by /"),
-            other if other.chars().any(char::is_control) => return Err("it has a control character"),
+            other if other.contains('\\') => {
+                return Err("it has a backslash; segments are separated by /");
+            }
+            other if other.chars().any(char::is_control) => {
+                return Err("it has a control character");
+            }
             _ => {}
         }
     }
-    if depth > max_segments { Err("it has more than 64 segments") } else { Ok(()) }
+    if depth > max_segments {
+        Err("it has more than 64 segments")
+    } else {
+        Ok(())
+    }
 }
 
 fn paths_overlap(a: &str, b: &str, spelling: Spelling) -> bool {
     segments_overlap(&segments(a, spelling), &segments(b, spelling))
 }
 
-fn segments(pattern: &str, spelling: Spelling) -> Vec<Segment<'_>> {
-    pattern.split('/').map(|segment| Segment::pattern(segment, spelling)).collect()
+fn segments(pattern: &str, spelling: Spelling) -> Vec<PatternSegment<'_>> {
+    pattern
+        .split('/')
+        .map(|segment| PatternSegment::pattern(segment, spelling))
+        .collect()
 }
 
 /// The spelling of a pattern, which decides if `%` starts an escape.
@@ -374,91 +404,101 @@ enum Spelling {
 
 /// One segment of a path pattern.
 #[derive(Clone, Copy)]
-enum Segment<'a> {
+enum PatternSegment<'a> {
     /// `**`: any number of segments.
-    Deep,
+    AnyDepth,
     /// A name with `*` or `?`.
     Glob(&'a str, Spelling),
     /// A name without wildcards.
     Plain(&'a str, Spelling),
 }
 
-impl<'a> Segment<'a> {
-    fn pattern(text: &'a str, spelling: Spelling) -> Segment<'a> {
+impl<'a> PatternSegment<'a> {
+    fn pattern(text: &'a str, spelling: Spelling) -> PatternSegment<'a> {
         if text == "**" {
-            Segment::Deep
+            PatternSegment::AnyDepth
         } else if text.contains(['*', '?']) {
-            Segment::Glob(text, spelling)
+            PatternSegment::Glob(text, spelling)
         } else {
-            Segment::Plain(text, spelling)
+            PatternSegment::Plain(text, spelling)
         }
     }
 
-    fn literal(text: &'a str) -> Segment<'a> {
-        Segment::Plain(text, Spelling::Raw)
+    fn literal(text: &'a str) -> PatternSegment<'a> {
+        PatternSegment::Plain(text, Spelling::Raw)
     }
 
-    fn meets(self, other: Segment) -> bool {
+    fn overlaps(self, other: PatternSegment) -> bool {
         match (self, other) {
-            (Segment::Deep, _) | (_, Segment::Deep) => true,
+            (PatternSegment::AnyDepth, _) | (_, PatternSegment::AnyDepth) => true,
             // Both are raw or both are canonical, so equal names have equal texts.
-            (Segment::Plain(a, _), Segment::Plain(b, _)) => a == b,
-            _ => globs_meet(&self.tokens(), &other.tokens()),
+            (PatternSegment::Plain(a, _), PatternSegment::Plain(b, _)) => a == b,
+            _ => globs_overlap(&self.tokens(), &other.tokens()),
         }
     }
 
-    fn tokens(self) -> Vec<Token> {
+    fn tokens(self) -> Vec<GlobToken> {
         let wildcard = |raw: char, symbol: Symbol| match raw {
-            '*' => Token::Star,
-            '?' => Token::Any,
-            _ => Token::One(symbol),
+            '*' => GlobToken::Star,
+            '?' => GlobToken::Any,
+            _ => GlobToken::One(symbol),
         };
         match self {
-            Segment::Deep => vec![Token::Star],
-            Segment::Plain(text, Spelling::Raw) => text.chars().map(|raw| Token::One(Symbol::from_char(raw))).collect(),
-            Segment::Plain(text, Spelling::Escaped) => {
-                escape::symbols(text).map(|(_, symbol)| Token::One(symbol)).collect()
-            }
-            Segment::Glob(text, Spelling::Raw) => {
-                text.chars().map(|raw| wildcard(raw, Symbol::from_char(raw))).collect()
-            }
-            Segment::Glob(text, Spelling::Escaped) => {
-                escape::symbols(text).map(|(raw, symbol)| wildcard(raw, symbol)).collect()
-            }
+            PatternSegment::AnyDepth => vec![GlobToken::Star],
+            PatternSegment::Plain(text, Spelling::Raw) => text
+                .chars()
+                .map(|raw| GlobToken::One(Symbol::from_char(raw)))
+                .collect(),
+            PatternSegment::Plain(text, Spelling::Escaped) => escape::symbols(text)
+                .map(|(_, symbol)| GlobToken::One(symbol))
+                .collect(),
+            PatternSegment::Glob(text, Spelling::Raw) => text
+                .chars()
+                .map(|raw| wildcard(raw, Symbol::from_char(raw)))
+                .collect(),
+            PatternSegment::Glob(text, Spelling::Escaped) => escape::symbols(text)
+                .map(|(raw, symbol)| wildcard(raw, symbol))
+                .collect(),
         }
     }
 }
 
 /// Returns whether two lists of segments match a common path.
-fn segments_overlap(a: &[Segment], b: &[Segment]) -> bool {
-    product(
+fn segments_overlap(a: &[PatternSegment], b: &[PatternSegment]) -> bool {
+    has_common_text(
         a.len(),
         b.len(),
-        |i| matches!(a[i], Segment::Deep),
-        |j| matches!(b[j], Segment::Deep),
-        |i, j| a[i].meets(b[j]),
+        |i| matches!(a[i], PatternSegment::AnyDepth),
+        |j| matches!(b[j], PatternSegment::AnyDepth),
+        |i, j| a[i].overlaps(b[j]),
     )
 }
 
 #[derive(Clone, Copy, PartialEq)]
-enum Token {
+enum GlobToken {
     One(Symbol),
     Any,
     Star,
 }
 
-fn globs_meet(a: &[Token], b: &[Token]) -> bool {
+fn globs_overlap(a: &[GlobToken], b: &[GlobToken]) -> bool {
     let meet = |i: usize, j: usize| match (a[i], b[j]) {
-        (Token::One(x), Token::One(y)) => x == y,
+        (GlobToken::One(x), GlobToken::One(y)) => x == y,
         _ => true,
     };
-    product(a.len(), b.len(), |i| a[i] == Token::Star, |j| b[j] == Token::Star, meet)
+    has_common_text(
+        a.len(),
+        b.len(),
+        |i| a[i] == GlobToken::Star,
+        |j| b[j] == GlobToken::Star,
+        meet,
+    )
 }
 
 /// Returns whether two patterns of `n` and `m` steps match a common text, by walking their product.
 /// `row[j]` is true if the state (i, j) can be reached. The `star` functions mark steps that repeat
 /// any number of times.
-fn product(
+fn has_common_text(
     n: usize,
     m: usize,
     star_a: impl Fn(usize) -> bool,
@@ -511,9 +551,15 @@ impl PatternIndex {
                 }
                 // A URI without wildcards is its own prefix, so its text can be shared.
                 None if prefix.len() == uri.0.len() => {
-                    _ = self.by_prefix.insert(uri.0.clone(), vec![(number, uri.clone())])
+                    _ = self
+                        .by_prefix
+                        .insert(uri.0.clone(), vec![(number, uri.clone())])
                 }
-                None => _ = self.by_prefix.insert(prefix.into(), vec![(number, uri.clone())]),
+                None => {
+                    _ = self
+                        .by_prefix
+                        .insert(prefix.into(), vec![(number, uri.clone())])
+                }
             }
         }
     }
@@ -522,7 +568,9 @@ impl PatternIndex {
     pub fn remove(&mut self, number: u64, uris: &[Uri]) {
         for uri in uris {
             let prefix = uri.literal_prefix();
-            let Some(here) = self.by_prefix.get_mut(prefix) else { continue };
+            let Some(here) = self.by_prefix.get_mut(prefix) else {
+                continue;
+            };
             if let Some(at) = here.iter().position(|it| it.0 == number && it.1 == *uri) {
                 here.remove(at);
             }
@@ -536,12 +584,18 @@ impl PatternIndex {
     /// it. Everything that `uri` matches, their patterns match, too.
     pub(crate) fn covering<'a>(&'a self, uri: &'a Uri) -> impl Iterator<Item = u64> + 'a {
         let prefix = uri.literal_prefix();
-        let folders = prefix.match_indices('/').map(move |(at, _)| &prefix[..at]).chain([prefix]);
-        folders.filter(|it| !it.ends_with('/')).flat_map(move |folder| {
-            let here = self.by_prefix.get(folder).into_iter().flatten();
-            let all = move |it: &Uri| it.0.len() == folder.len() + 3 && it.0.ends_with("/**");
-            here.filter(move |it| it.1 == *uri || all(&it.1)).map(|it| it.0)
-        })
+        let folders = prefix
+            .match_indices('/')
+            .map(move |(at, _)| &prefix[..at])
+            .chain([prefix]);
+        folders
+            .filter(|it| !it.ends_with('/'))
+            .flat_map(move |folder| {
+                let here = self.by_prefix.get(folder).into_iter().flatten();
+                let all = move |it: &Uri| it.0.len() == folder.len() + 3 && it.0.ends_with("/**");
+                here.filter(move |it| it.1 == *uri || all(&it.1))
+                    .map(|it| it.0)
+            })
     }
 
     /// Returns the numbers and patterns that overlap `uri`, each pair once.
@@ -565,7 +619,10 @@ impl PatternIndex {
                 .range::<_, str>((Bound::Included(from.as_str()), Bound::Excluded(to.as_str())))
                 .map(|it| it.1)
         });
-        here.chain(below.into_iter().flatten()).flatten().filter(move |it| it.1.overlaps(uri)).map(|it| (it.0, &it.1))
+        here.chain(below.into_iter().flatten())
+            .flatten()
+            .filter(move |it| it.1.overlaps(uri))
+            .map(|it| (it.0, &it.1))
     }
 }
 
@@ -653,9 +710,12 @@ mod tests {
     #[test]
     fn d9_a_percent_sign_in_a_file_name_is_an_ordinary_character() {
         let project = ProjectName::new("p").unwrap();
-        let claim = |path: &str| Uri::of_file(&project, &PathPattern::new(path).unwrap());
+        let claim = |path: &str| Uri::for_file(&project, &PathPattern::new(path).unwrap());
         for (path, text) in [
-            ("web/50% off/index.html", "file://p/web/50%25 off/index.html"),
+            (
+                "web/50% off/index.html",
+                "file://p/web/50%25 off/index.html",
+            ),
             ("docs/100%.md", "file://p/docs/100%25.md"),
             ("%61.txt", "file://p/%2561.txt"),
             ("%zz/**", "file://p/%25zz/**"),
@@ -666,46 +726,77 @@ mod tests {
         }
         assert!(!claim("%61.txt").overlaps(&claim("a.txt")));
         assert!(claim("a.txt").overlaps(&uri("file://p/%61.txt")));
-        assert!(claim("50%.txt").overlaps(&claim("50?.txt")) && !claim("50%.txt").overlaps(&claim("50%25.txt")));
+        assert!(
+            claim("50%.txt").overlaps(&claim("50?.txt"))
+                && !claim("50%.txt").overlaps(&claim("50%25.txt"))
+        );
         assert_eq!(uri("file://q/a").file_pattern(&project), None);
-        assert_eq!(uri("file://p/%2A").file_pattern(&project), None, "as a pattern the URI would match every name");
+        assert_eq!(
+            uri("file://p/%2A").file_pattern(&project),
+            None,
+            "as a pattern the URI would match every name"
+        );
     }
 
     /// D9: the longest and deepest manifest is accepted again in its own spelling and as a claim.
     #[test]
     fn d9_the_longest_patterns_are_read_back() {
         let project = ProjectName::new(&"p".repeat(64)).unwrap();
-        let (long, percent, deep) = ("x".repeat(1024), "%".repeat(1024), format!("{}x", "d/".repeat(63)));
+        let (long, percent, deep) = (
+            "x".repeat(1024),
+            "%".repeat(1024),
+            format!("{}x", "d/".repeat(63)),
+        );
         let (folder, whole) = (format!("{long}/"), format!("{}**", "d/".repeat(63)));
         for text in [&long, &percent, &folder, &deep, &whole, &"ä".repeat(512)] {
             let pattern = PathPattern::new(text).unwrap();
             assert_eq!(PathPattern::new(pattern.as_str()), Ok(pattern.clone()));
-            let claim = Uri::of_file(&project, &pattern);
+            let claim = Uri::for_file(&project, &pattern);
             assert_eq!(Uri::new(claim.as_str()), Ok(claim));
         }
-        assert!(PathPattern::new(&"x".repeat(1025)).is_err() && PathPattern::new(&"d/".repeat(64)).is_err());
+        assert!(
+            PathPattern::new(&"x".repeat(1025)).is_err()
+                && PathPattern::new(&"d/".repeat(64)).is_err()
+        );
         assert_eq!(PathPattern::new("./src/").unwrap().as_str(), "src/**");
     }
 
     #[test]
     fn manifests_expand_braces_and_refuse_escapes() {
-        let texts =
-            |text: &str| PathPattern::expand(text).map(|it| it.iter().map(ToString::to_string).collect::<Vec<_>>());
+        let texts = |text: &str| {
+            PathPattern::expand(text)
+                .map(|it| it.iter().map(ToString::to_string).collect::<Vec<_>>())
+        };
         assert_eq!(texts("src/{a,b}.rs").unwrap(), ["src/a.rs", "src/b.rs"]);
         assert_eq!(texts("{a,b{c,d}}").unwrap(), ["a", "bc", "bd"]);
         assert_eq!(texts("src/").unwrap(), ["src/**"]);
         assert_eq!(texts("./src/x").unwrap(), ["src/x"]);
-        for bad in ["/etc/passwd", "../x", "a/../b", "", "a/{b", "{a,b}{a,b}{a,b}{a,b}{a,b}{a,b}{a,b}", "a//b"] {
+        for bad in [
+            "/etc/passwd",
+            "../x",
+            "a/../b",
+            "",
+            "a/{b",
+            "{a,b}{a,b}{a,b}{a,b}{a,b}{a,b}{a,b}",
+            "a//b",
+        ] {
             assert!(PathPattern::expand(bad).is_err(), "{bad:?}");
         }
-        assert!(PathPattern::new("a/[id]/*").unwrap().matches("a/[id]/page.tsx"));
+        assert!(
+            PathPattern::new("a/[id]/*")
+                .unwrap()
+                .matches("a/[id]/page.tsx")
+        );
         assert!(!PathPattern::new("a/?").unwrap().matches("a/**"));
     }
 
     fn pattern() -> impl Strategy<Value = String> {
-        let glob = prop::collection::vec(prop_oneof![Just('a'), Just('b'), Just('*'), Just('?')], 1..4)
-            .prop_map(|it| it.into_iter().collect::<String>())
-            .prop_filter("** must be a whole segment", |it| !it.contains("**"));
+        let glob = prop::collection::vec(
+            prop_oneof![Just('a'), Just('b'), Just('*'), Just('?')],
+            1..4,
+        )
+        .prop_map(|it| it.into_iter().collect::<String>())
+        .prop_filter("** must be a whole segment", |it| !it.contains("**"));
         let segment = prop_oneof![3 => glob, 1 => Just("**".to_owned())];
         prop::collection::vec(segment, 1..4).prop_map(|it| it.join("/"))
     }
@@ -721,9 +812,10 @@ mod tests {
                 let glue = if before.is_empty() { "" } else { "/" };
                 if segment == "**" {
                     grown.push(before.clone());
-                    for deep in
-                        ["a", "b", "ab", "ba", "aa", "bb", "aaa", "bbb", "aba", "bab", "aab", "abb", "baa", "bba"]
-                    {
+                    for deep in [
+                        "a", "b", "ab", "ba", "aa", "bb", "aaa", "bbb", "aba", "bab", "aab", "abb",
+                        "baa", "bba",
+                    ] {
                         grown.push(format!("{before}{glue}{deep}"));
                     }
                     continue;
@@ -736,9 +828,17 @@ mod tests {
                         'a' => &["a"],
                         _ => &["b"],
                     };
-                    words = words.iter().flat_map(|w| choices.iter().map(move |c| format!("{w}{c}"))).collect();
+                    words = words
+                        .iter()
+                        .flat_map(|w| choices.iter().map(move |c| format!("{w}{c}")))
+                        .collect();
                 }
-                grown.extend(words.into_iter().filter(|it| !it.is_empty()).map(|it| format!("{before}{glue}{it}")));
+                grown.extend(
+                    words
+                        .into_iter()
+                        .filter(|it| !it.is_empty())
+                        .map(|it| format!("{before}{glue}{it}")),
+                );
             }
             out = grown;
         }
@@ -762,7 +862,8 @@ mod tests {
             }
         }
 
-        /// D9, L1: claims are read back as they were written, and overlap exactly when their files do.
+        /// D9, L1: claims are read back as they were written, and overlap exactly when their files
+        /// do.
         #[test]
         fn d9_every_manifest_becomes_a_claim_that_is_read_back(
             a in "[a%5/.*?é 2\"\\[{]{1,8}", b in "[a%5/.*?é 2\"\\[{]{1,8}", c in any::<String>(),
@@ -770,12 +871,12 @@ mod tests {
             let project = ProjectName::new("p").unwrap();
             let patterns: Vec<PathPattern> = [a, b, c].iter().filter_map(|text| PathPattern::new(text).ok()).collect();
             for one in &patterns {
-                let claim = Uri::of_file(&project, one);
+                let claim = Uri::for_file(&project, one);
                 prop_assert_eq!(&PathPattern::new(one.as_str()).unwrap(), one);
                 prop_assert_eq!(&Uri::new(claim.as_str()).unwrap(), &claim);
                 prop_assert_eq!(&claim.file_pattern(&project).unwrap(), one);
                 for other in &patterns {
-                    let overlap = claim.overlaps(&Uri::of_file(&project, other));
+                    let overlap = claim.overlaps(&Uri::for_file(&project, other));
                     prop_assert_eq!(overlap, one.overlaps(other), "{} {}", one, other);
                 }
             }

@@ -8,30 +8,30 @@
 use serde::{Deserialize, Serialize};
 
 use crate::agent::{Agent, Role};
+use crate::agent_protocol::{ToolCall, ToolKind};
 use crate::attempt::Attempt;
 use crate::board::{Board, Draft};
 use crate::event::{Event, facts};
 use crate::ids::{AgentName, MissionId, RuleId, TaskId};
 use crate::refusal::Refusal;
-use crate::session::{Tool, ToolKind};
 
 /// The effect of a rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
-pub enum Effect {
+pub enum RuleEffect {
     Allow,
     Deny,
     Ask,
 }
 
-impl Effect {
+impl RuleEffect {
     /// Returns its name.
     pub fn name(self) -> &'static str {
         match self {
-            Effect::Allow => "allow",
-            Effect::Deny => "deny",
-            Effect::Ask => "ask",
+            RuleEffect::Allow => "allow",
+            RuleEffect::Deny => "deny",
+            RuleEffect::Ask => "ask",
         }
     }
 }
@@ -40,7 +40,7 @@ impl Effect {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
-pub enum Scope {
+pub enum RuleScope {
     Task(TaskId),
     Mission(MissionId),
     Agent(AgentName),
@@ -52,7 +52,7 @@ pub enum Scope {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
-pub struct Matter {
+pub struct RuleSubject {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tool: Option<ToolKind>,
     /// Pattern of the command line; `*` matches anything.
@@ -71,25 +71,37 @@ pub struct Matter {
     pub exact: bool,
 }
 
-impl Matter {
+impl RuleSubject {
     /// Returns whether the rule covers a call. A rule that allows must cover all of the call; a
     /// rule that denies or asks, any part of it.
-    fn fits(&self, effect: Effect, tool: &Tool) -> bool {
-        let allow = effect == Effect::Allow;
-        let same = |pattern: &str, text: &str| if self.exact { pattern == text } else { like(pattern, text) };
-        let command = self.command.as_ref().is_none_or(|pattern| match (&tool.command, allow) {
-            (Some(line), true) => same(pattern, line) && (self.exact || !joined(line) || pattern == "*"),
-            // An agent chooses the title of its call itself, so a title proves nothing.
-            (None, true) => false,
-            (line, false) => {
-                let line = line.as_deref().unwrap_or(&tool.title);
-                same(pattern, line) || pieces(line).any(|it| same(pattern, it))
+    fn covers(&self, effect: RuleEffect, tool: &ToolCall) -> bool {
+        let allow = effect == RuleEffect::Allow;
+        let same = |pattern: &str, text: &str| {
+            if self.exact {
+                pattern == text
+            } else {
+                matches_glob(pattern, text)
             }
-        });
+        };
+        let command = self
+            .command
+            .as_ref()
+            .is_none_or(|pattern| match (&tool.command, allow) {
+                (Some(line), true) => {
+                    same(pattern, line) && (self.exact || !is_compound(line) || pattern == "*")
+                }
+                // An agent chooses the title of its call itself, so a title proves nothing.
+                (None, true) => false,
+                (line, false) => {
+                    let line = line.as_deref().unwrap_or(&tool.title);
+                    same(pattern, line) || split_commands(line).any(|it| same(pattern, it))
+                }
+            });
         let path = self.path.as_ref().is_none_or(|pattern| {
             let mut paths = tool.paths.iter().map(|it| plain_path(it));
             if allow {
-                !tool.paths.is_empty() && paths.all(|it| same(pattern, &it) && !leads_out(&it))
+                !tool.paths.is_empty()
+                    && paths.all(|it| same(pattern, &it) && !leaves_directory(&it))
             } else {
                 paths.any(|it| same(pattern, &it))
             }
@@ -110,29 +122,37 @@ impl Matter {
         let exactly = if self.exact { "exactly " } else { "" };
         let parts: Vec<String> = [
             self.tool.map(|it| format!("{it:?}").to_lowercase()),
-            self.command.as_ref().map(|it| format!("command {exactly}{it}")),
+            self.command
+                .as_ref()
+                .map(|it| format!("command {exactly}{it}")),
             self.path.as_ref().map(|it| format!("path {exactly}{it}")),
             self.url.as_ref().map(|url| format!("url {exactly}{url}")),
         ]
         .into_iter()
         .flatten()
         .collect();
-        if parts.is_empty() { "anything".into() } else { parts.join(", ") }
+        if parts.is_empty() {
+            "anything".into()
+        } else {
+            parts.join(", ")
+        }
     }
 }
 
 /// Texts that join several commands in one line, or nest one in another.
-const JOINTS: [&str; 8] = ["&", "|", ";", "`", "$(", "<(", "\n", ">"];
+const COMMAND_JOINERS: [&str; 8] = ["&", "|", ";", "`", "$(", "<(", "\n", ">"];
 
 /// Returns whether a line is more than one plain command. A rule that allows `npm install *` must
 /// not allow `npm install x && rm -rf /`.
-pub(crate) fn joined(line: &str) -> bool {
-    JOINTS.iter().any(|it| line.contains(it))
+pub(crate) fn is_compound(line: &str) -> bool {
+    COMMAND_JOINERS.iter().any(|it| line.contains(it))
 }
 
 /// Returns the commands of a line, split at its joints.
-fn pieces(line: &str) -> impl Iterator<Item = &str> {
-    line.split(['&', '|', ';', '`', '\n', '(', ')', '<', '>', '{', '}']).map(str::trim).filter(|it| !it.is_empty())
+fn split_commands(line: &str) -> impl Iterator<Item = &str> {
+    line.split(['&', '|', ';', '`', '\n', '(', ')', '<', '>', '{', '}'])
+        .map(str::trim)
+        .filter(|it| !it.is_empty())
 }
 
 /// Returns a path without `.` and with `..` resolved as far as possible.
@@ -146,18 +166,26 @@ pub fn plain_path(path: &str) -> String {
             part => parts.push(part),
         }
     }
-    if path.starts_with('/') { format!("/{}", parts.join("/")) } else { parts.join("/") }
+    if path.starts_with('/') {
+        format!("/{}", parts.join("/"))
+    } else {
+        parts.join("/")
+    }
 }
 
 /// Returns an address in canonical spelling: scheme and host in lower case, no default port, a path
 /// after the host.
 pub fn plain_url(url: &str) -> String {
     let url = url.trim();
-    let Some((scheme, rest)) = url.split_once("://") else { return url.to_owned() };
+    let Some((scheme, rest)) = url.split_once("://") else {
+        return url.to_owned();
+    };
     let scheme = scheme.to_ascii_lowercase();
     let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
     let (authority, path) = rest.split_at(end);
-    let (user, host) = authority.rsplit_once('@').map_or(("", authority), |(user, host)| (user, host));
+    let (user, host) = authority
+        .rsplit_once('@')
+        .map_or(("", authority), |(user, host)| (user, host));
     let host = host.to_ascii_lowercase();
     let default_port = match scheme.as_str() {
         "http" => ":80",
@@ -165,7 +193,11 @@ pub fn plain_url(url: &str) -> String {
         _ => "",
     };
     let host = host.strip_suffix(default_port).unwrap_or(&host);
-    let user = if user.is_empty() { String::new() } else { format!("{user}@") };
+    let user = if user.is_empty() {
+        String::new()
+    } else {
+        format!("{user}@")
+    };
     let slash = if path.starts_with('/') { "" } else { "/" };
     format!("{scheme}://{user}{host}{slash}{path}")
 }
@@ -175,23 +207,29 @@ pub(crate) fn same_host(url: &str) -> Option<String> {
     let url = plain_url(url);
     let (scheme, rest) = url.split_once("://")?;
     let host = rest.split('/').next()?;
-    let is_plain =
-        !host.is_empty() && host.bytes().all(|byte| byte.is_ascii_alphanumeric() || b".-:[]".contains(&byte));
+    let is_plain = !host.is_empty()
+        && host
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || b".-:[]".contains(&byte));
     (is_plain && matches!(scheme, "http" | "https")).then(|| format!("{scheme}://{host}/*"))
 }
 
 /// Returns whether a plain relative path leads out of its directory.
-fn leads_out(path: &str) -> bool {
+fn leaves_directory(path: &str) -> bool {
     path == ".." || path.starts_with("../")
 }
 
 /// Returns whether `text` matches `pattern`, in which `*` matches anything.
-pub fn like(pattern: &str, text: &str) -> bool {
+pub fn matches_glob(pattern: &str, text: &str) -> bool {
     let mut parts = pattern.split('*');
     let first = parts.next().unwrap_or_default();
-    let Some(mut rest) = text.strip_prefix(first) else { return false };
+    let Some(mut rest) = text.strip_prefix(first) else {
+        return false;
+    };
     let mut parts: Vec<&str> = parts.collect();
-    let Some(last) = parts.pop() else { return rest.is_empty() };
+    let Some(last) = parts.pop() else {
+        return rest.is_empty();
+    };
     for part in parts {
         match rest.find(part) {
             Some(at) => rest = &rest[at + part.len()..],
@@ -204,103 +242,160 @@ pub fn like(pattern: &str, text: &str) -> bool {
 /// A rule of the policy.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct Rule {
+pub struct PolicyRule {
     pub id: RuleId,
-    pub scope: Scope,
-    pub effect: Effect,
+    pub scope: RuleScope,
+    pub effect: RuleEffect,
     #[serde(flatten)]
-    pub matter: Matter,
+    pub subject: RuleSubject,
 }
 
-impl Rule {
+impl PolicyRule {
     /// Describes the rule in one line.
     pub fn describe(&self) -> String {
         let who = match &self.scope {
-            Scope::Task(it) => it.to_string(),
-            Scope::Mission(it) => it.to_string(),
-            Scope::Agent(it) => it.to_string(),
-            Scope::Role(Role::Lead) => "leads".into(),
-            Scope::Role(Role::Worker) => "workers".into(),
-            Scope::All => "everybody".into(),
+            RuleScope::Task(it) => it.to_string(),
+            RuleScope::Mission(it) => it.to_string(),
+            RuleScope::Agent(it) => it.to_string(),
+            RuleScope::Role(Role::Lead) => "leads".into(),
+            RuleScope::Role(Role::Worker) => "workers".into(),
+            RuleScope::All => "everybody".into(),
         };
-        format!("{} {} for {who}", self.effect.name(), self.matter.describe())
+        format!(
+            "{} {} for {who}",
+            self.effect.name(),
+            self.subject.describe()
+        )
     }
 }
 
 facts! {
-    Added { rule: Rule }
-    Removed { rule: RuleId }
+    PolicyAdded { rule: PolicyRule }
+    PolicyRemoved { rule: RuleId }
 }
 
 /// Adds a rule, unless an equal rule exists. Returns its id.
-pub fn add(draft: &mut Draft, scope: Scope, effect: Effect, matter: Matter) -> Result<RuleId, Refusal> {
+pub fn add(
+    draft: &mut Draft,
+    scope: RuleScope,
+    effect: RuleEffect,
+    matter: RuleSubject,
+) -> Result<RuleId, Refusal> {
     if matter.command.as_ref().is_some_and(|it| it.is_empty())
         || matter.path.as_ref().is_some_and(|it| it.is_empty())
         || matter.url.as_ref().is_some_and(|url| url.is_empty())
     {
-        return Err(Refusal::invalid("a pattern cannot be empty", "leave it out to match anything"));
+        return Err(Refusal::invalid(
+            "a pattern cannot be empty",
+            "leave it out to match anything",
+        ));
     }
-    if let Scope::Agent(name) = &scope {
+    if let RuleScope::Agent(name) = &scope {
         crate::agent::find(draft.board(), name)?;
     }
-    let same = draft.board().rules.values().find(|it| it.scope == scope && it.effect == effect && it.matter == matter);
+    let same = draft
+        .board()
+        .rules
+        .values()
+        .find(|it| it.scope == scope && it.effect == effect && it.subject == matter);
     if let Some(rule) = same {
         return Ok(rule.id);
     }
     let id = RuleId(draft.board().counters.rule + 1);
-    draft.record(Event::RuleAdded(Added { rule: Rule { id, scope, effect, matter } }));
+    draft.record(Event::PolicyAdded(PolicyAdded {
+        rule: PolicyRule {
+            id,
+            scope,
+            effect,
+            subject: matter,
+        },
+    }));
     Ok(id)
 }
 
 /// Removes a rule.
 pub fn remove(draft: &mut Draft, id: RuleId) -> Result<(), Refusal> {
     if !draft.board().rules.contains_key(&id) {
-        return Err(Refusal::missing(format!("there is no rule {id}"), "see regatta policy list"));
+        return Err(Refusal::missing(
+            format!("there is no rule {id}"),
+            "see regatta policy list",
+        ));
     }
-    draft.record(Event::RuleRemoved(Removed { rule: id }));
+    draft.record(Event::PolicyRemoved(PolicyRemoved { rule: id }));
     Ok(())
 }
 
 /// Removes the rules for a task or mission that has ended.
-pub(crate) fn end_scope(draft: &mut Draft, scope: &Scope) {
-    let ended: Vec<RuleId> = draft.board().rules.values().filter(|it| it.scope == *scope).map(|it| it.id).collect();
+pub(crate) fn end_scope(draft: &mut Draft, scope: &RuleScope) {
+    let ended: Vec<RuleId> = draft
+        .board()
+        .rules
+        .values()
+        .filter(|it| it.scope == *scope)
+        .map(|it| it.id)
+        .collect();
     for rule in ended {
-        draft.record(Event::RuleRemoved(Removed { rule }));
+        draft.record(Event::PolicyRemoved(PolicyRemoved { rule }));
     }
 }
 
 /// Returns the policy's decision about a tool call, with the rule or reason behind it.
-pub fn judge(board: &Board, attempt: &Attempt, agent: &Agent, tool: &Tool) -> (Effect, String) {
-    let mut scopes = vec![Scope::Task(attempt.task)];
-    scopes.extend(attempt.mission.map(Scope::Mission));
-    scopes.extend([Scope::Agent(agent.name.clone()), Scope::Role(agent.role), Scope::All]);
+pub fn decide(
+    board: &Board,
+    attempt: &Attempt,
+    agent: &Agent,
+    tool: &ToolCall,
+) -> (RuleEffect, String) {
+    let mut scopes = vec![RuleScope::Task(attempt.task)];
+    scopes.extend(attempt.mission.map(RuleScope::Mission));
+    scopes.extend([
+        RuleScope::Agent(agent.name.clone()),
+        RuleScope::Role(agent.role),
+        RuleScope::All,
+    ]);
     for scope in scopes {
         // Within one scope a denial takes precedence, then the newest rule.
-        let fitting = || board.rules.values().rev().filter(|it| it.scope == scope && it.matter.fits(it.effect, tool));
-        let found = fitting().find(|it| it.effect == Effect::Deny).or_else(|| fitting().next());
+        let fitting = || {
+            board
+                .rules
+                .values()
+                .rev()
+                .filter(|it| it.scope == scope && it.subject.covers(it.effect, tool))
+        };
+        let found = fitting()
+            .find(|it| it.effect == RuleEffect::Deny)
+            .or_else(|| fitting().next());
         if let Some(rule) = found {
             return (rule.effect, format!("{}: {}", rule.id, rule.describe()));
         }
     }
-    by_default(attempt.sandbox.is_some(), tool)
+    default_decision(attempt.sandbox.is_some(), tool)
 }
 
 /// Returns the decision if no rule covers a call.
-fn by_default(confined: bool, tool: &Tool) -> (Effect, String) {
+fn default_decision(confined: bool, tool: &ToolCall) -> (RuleEffect, String) {
     let paths: Vec<String> = tool.paths.iter().map(|it| plain_path(it)).collect();
-    let outside = paths.iter().any(|it| it.starts_with('/') || it.starts_with('~') || leads_out(it))
-        || tool.urls.iter().any(|url| plain_url(url).starts_with("file:"));
+    let outside = paths
+        .iter()
+        .any(|it| it.starts_with('/') || it.starts_with('~') || leaves_directory(it))
+        || tool
+            .urls
+            .iter()
+            .any(|url| plain_url(url).starts_with("file:"));
     // A read or search counts as harmless only if it names its paths and runs no command.
     let looks = matches!(tool.kind, ToolKind::Read | ToolKind::Search) && !paths.is_empty();
     let harmless = tool.command.is_none() && (looks || tool.kind == ToolKind::Think);
     match tool.kind {
-        _ if outside => (Effect::Ask, "it reaches outside its workspace".into()),
-        _ if confined => (Effect::Allow, "its sandbox contains it".into()),
-        _ if harmless => (Effect::Allow, "it only looks".into()),
+        _ if outside => (RuleEffect::Ask, "it reaches outside its workspace".into()),
+        _ if confined => (RuleEffect::Allow, "its sandbox contains it".into()),
+        _ if harmless => (RuleEffect::Allow, "it only looks".into()),
         ToolKind::Edit | ToolKind::Delete | ToolKind::Move if !tool.paths.is_empty() => {
-            (Effect::Allow, "it stays in its workspace".into())
+            (RuleEffect::Allow, "it stays in its workspace".into())
         }
-        _ => (Effect::Ask, "it has no sandbox and no rule allows it".into()),
+        _ => (
+            RuleEffect::Ask,
+            "it has no sandbox and no rule allows it".into(),
+        ),
     }
 }
 
@@ -323,14 +418,21 @@ mod tests {
             ("*.rs", "x.rs", true),
             ("a*a", "a", false),
         ] {
-            assert_eq!(like(pattern, text), fits, "{pattern} on {text}");
+            assert_eq!(matches_glob(pattern, text), fits, "{pattern} on {text}");
         }
     }
 
     #[test]
     fn a_url_rule_matches_its_host_and_no_other() {
-        let fetch = |url: &str| Tool { kind: ToolKind::Fetch, urls: vec![url.into()], ..Tool::default() };
-        let host = Matter { url: same_host("HTTPS://Docs.rs:443"), ..Matter::default() };
+        let fetch = |url: &str| ToolCall {
+            kind: ToolKind::Fetch,
+            urls: vec![url.into()],
+            ..ToolCall::default()
+        };
+        let host = RuleSubject {
+            url: same_host("HTTPS://Docs.rs:443"),
+            ..RuleSubject::default()
+        };
         assert_eq!(host.url.as_deref(), Some("https://docs.rs/*"));
         for url in [
             "https://docs.rs",
@@ -339,7 +441,7 @@ mod tests {
             "https://docs.rs?q",
             " https://docs.rs/ ",
         ] {
-            assert!(host.fits(Effect::Allow, &fetch(url)), "{url}");
+            assert!(host.covers(RuleEffect::Allow, &fetch(url)), "{url}");
         }
         for url in [
             "http://docs.rs/",
@@ -351,24 +453,55 @@ mod tests {
             "docs.rs/a",
             "file:///etc/passwd",
         ] {
-            assert!(!host.fits(Effect::Allow, &fetch(url)), "{url}");
+            assert!(!host.covers(RuleEffect::Allow, &fetch(url)), "{url}");
         }
-        let two = Tool { urls: vec!["https://docs.rs/a".into(), "https://evil.test/".into()], ..fetch("") };
-        assert!(!host.fits(Effect::Allow, &two), "a call with an address that is not allowed was allowed");
-        assert!(host.fits(Effect::Deny, &two), "a call with one denied address was not denied");
-        assert!(!host.fits(Effect::Allow, &Tool { kind: ToolKind::Fetch, ..Tool::default() }));
-        for url in ["https://a@b.test/", "ftp://b.test/", "b.test", "https:///x", "https://b.test\\@c/"] {
+        let two = ToolCall {
+            urls: vec!["https://docs.rs/a".into(), "https://evil.test/".into()],
+            ..fetch("")
+        };
+        assert!(
+            !host.covers(RuleEffect::Allow, &two),
+            "a call with an address that is not allowed was allowed"
+        );
+        assert!(
+            host.covers(RuleEffect::Deny, &two),
+            "a call with one denied address was not denied"
+        );
+        assert!(!host.covers(
+            RuleEffect::Allow,
+            &ToolCall {
+                kind: ToolKind::Fetch,
+                ..ToolCall::default()
+            }
+        ));
+        for url in [
+            "https://a@b.test/",
+            "ftp://b.test/",
+            "b.test",
+            "https:///x",
+            "https://b.test\\@c/",
+        ] {
             assert_ne!(same_host(url).as_deref(), Some("https://b.test/*"), "{url}");
         }
-        assert_eq!(by_default(true, &fetch("file:///etc/passwd")).0, Effect::Ask);
+        assert_eq!(
+            default_decision(true, &fetch("file:///etc/passwd")).0,
+            RuleEffect::Ask
+        );
     }
 
-    fn run(line: &str) -> Tool {
-        Tool { kind: ToolKind::Execute, command: Some(line.into()), ..Tool::default() }
+    fn run(line: &str) -> ToolCall {
+        ToolCall {
+            kind: ToolKind::Execute,
+            command: Some(line.into()),
+            ..ToolCall::default()
+        }
     }
 
-    fn command(pattern: &str) -> Matter {
-        Matter { command: Some(pattern.into()), ..Matter::default() }
+    fn command(pattern: &str) -> RuleSubject {
+        RuleSubject {
+            command: Some(pattern.into()),
+            ..RuleSubject::default()
+        }
     }
 
     #[test]
@@ -382,39 +515,98 @@ mod tests {
             "npm install x > /etc/passwd",
             "npm install x & id",
         ] {
-            assert!(!command("npm install *").fits(Effect::Allow, &run(more)), "{more}");
+            assert!(
+                !command("npm install *").covers(RuleEffect::Allow, &run(more)),
+                "{more}"
+            );
         }
-        assert!(command("npm install *").fits(Effect::Allow, &run("npm install x")));
-        assert!(command("*").fits(Effect::Allow, &run("a && b")), "a rule that allows everything does not allow this");
-        let titled = Tool { kind: ToolKind::Fetch, title: "npm install x".into(), ..Tool::default() };
-        assert!(!command("npm *").fits(Effect::Allow, &titled), "a title was matched although the agent chooses it");
+        assert!(command("npm install *").covers(RuleEffect::Allow, &run("npm install x")));
+        assert!(
+            command("*").covers(RuleEffect::Allow, &run("a && b")),
+            "a rule that allows everything does not allow this"
+        );
+        let titled = ToolCall {
+            kind: ToolKind::Fetch,
+            title: "npm install x".into(),
+            ..ToolCall::default()
+        };
+        assert!(
+            !command("npm *").covers(RuleEffect::Allow, &titled),
+            "a title was matched although the agent chooses it"
+        );
     }
 
     #[test]
     fn a_denied_command_or_path_is_denied_next_to_others() {
-        for line in ["rm -rf x", "true && rm -rf x", "cd a; rm x", "echo $(rm x)", "sh -c 'a' | rm x"] {
-            assert!(command("rm *").fits(Effect::Deny, &run(line)), "{line}");
+        for line in [
+            "rm -rf x",
+            "true && rm -rf x",
+            "cd a; rm x",
+            "echo $(rm x)",
+            "sh -c 'a' | rm x",
+        ] {
+            assert!(
+                command("rm *").covers(RuleEffect::Deny, &run(line)),
+                "{line}"
+            );
         }
-        let secrets = Matter { path: Some("secrets/*".into()), ..Matter::default() };
+        let secrets = RuleSubject {
+            path: Some("secrets/*".into()),
+            ..RuleSubject::default()
+        };
         for path in ["secrets/k", "./secrets/k", "src/../secrets/k"] {
             let paths = vec!["README.md".to_owned(), path.to_owned()];
-            assert!(secrets.fits(Effect::Deny, &Tool { paths, ..Tool::default() }), "{path}");
+            assert!(
+                secrets.covers(
+                    RuleEffect::Deny,
+                    &ToolCall {
+                        paths,
+                        ..ToolCall::default()
+                    }
+                ),
+                "{path}"
+            );
         }
     }
 
     #[test]
     fn a_path_that_leaves_the_directory_does_not_match() {
-        let sources = Matter { path: Some("src/*".into()), ..Matter::default() };
-        let edits = |path: &str| Tool { kind: ToolKind::Edit, paths: vec![path.to_owned()], ..Tool::default() };
-        assert!(sources.fits(Effect::Allow, &edits("src/./a.rs")));
-        assert!(!sources.fits(Effect::Allow, &edits("src/../../.ssh/authorized_keys")));
-        let all = Matter { path: Some("*".into()), ..Matter::default() };
-        assert!(!all.fits(Effect::Allow, &edits("../x")));
-        for (path, plain) in [("a/./b//c", "a/b/c"), ("a/../../b", "../b"), ("/a/../../b", "/b"), ("..", "..")] {
+        let sources = RuleSubject {
+            path: Some("src/*".into()),
+            ..RuleSubject::default()
+        };
+        let edits = |path: &str| ToolCall {
+            kind: ToolKind::Edit,
+            paths: vec![path.to_owned()],
+            ..ToolCall::default()
+        };
+        assert!(sources.covers(RuleEffect::Allow, &edits("src/./a.rs")));
+        assert!(!sources.covers(RuleEffect::Allow, &edits("src/../../.ssh/authorized_keys")));
+        let all = RuleSubject {
+            path: Some("*".into()),
+            ..RuleSubject::default()
+        };
+        assert!(!all.covers(RuleEffect::Allow, &edits("../x")));
+        for (path, plain) in [
+            ("a/./b//c", "a/b/c"),
+            ("a/../../b", "../b"),
+            ("/a/../../b", "/b"),
+            ("..", ".."),
+        ] {
             assert_eq!(plain_path(path), plain);
         }
-        assert_eq!(by_default(true, &edits("src/../../x")).0, Effect::Ask);
-        let looks = Tool { kind: ToolKind::Read, ..Tool::default() };
-        assert_eq!(by_default(false, &looks).0, Effect::Ask, "a read without a path was allowed by default");
+        assert_eq!(
+            default_decision(true, &edits("src/../../x")).0,
+            RuleEffect::Ask
+        );
+        let looks = ToolCall {
+            kind: ToolKind::Read,
+            ..ToolCall::default()
+        };
+        assert_eq!(
+            default_decision(false, &looks).0,
+            RuleEffect::Ask,
+            "a read without a path was allowed by default"
+        );
     }
 }

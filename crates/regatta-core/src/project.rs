@@ -1,26 +1,28 @@
 //! Projects: git repositories under management, each with a trunk.
 
-mod settings; // the settings of regatta.toml
-mod span; // durations as people write them
+mod duration;
+mod settings; // the settings of regatta.toml // durations as people write them
 
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
 use crate::board::Draft;
+use crate::collision_forecast::CollisionForecast;
 use crate::event::{Event, facts};
 use crate::hook;
 use crate::ids::{BranchName, Now, ProjectName};
-use crate::landing::Record;
-use crate::radar::Radar;
+use crate::landing::QueueRecord;
 use crate::refusal::Refusal;
-use crate::route::Intake;
+use crate::router::RouterState;
 
+pub use duration::Millis;
 pub use settings::{
-    Checkout, Commits, Derived, Knowledge, Landing, Leads, NotNeeded, Notify, OnConflict, OnEscape, QueueMode, Review,
-    Router, RuleAction, Run, Settings, StandingRule, Style, Triage, Unanswered, Verify, Workspace,
+    CheckoutPolicy, CommitGrouping, CommitStyle, ConflictPolicy, DerivedFile, EscapePolicy,
+    KnowledgeSettings, LandingSettings, LeadSettings, NotNeededPolicy, NotifySettings,
+    ProjectSettings, QueueMode, ReviewPolicy, RouterSettings, RuleAction, RunSettings,
+    StandingRule, TriagePolicy, UnansweredPolicy, VerifyMode, WorkspaceSettings,
 };
-pub use span::Span;
 
 /// A repository under management.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -34,52 +36,58 @@ pub struct Project {
     pub validation: Vec<String>,
     /// Maximum time of one such command in milliseconds.
     pub validation_timeout_ms: u64,
-    #[serde(default, skip_serializing_if = "Settings::is_default")]
-    pub settings: Settings,
+    #[serde(default, skip_serializing_if = "ProjectSettings::is_default")]
+    pub settings: ProjectSettings,
     /// State of its landing queue.
-    #[serde(default, skip_serializing_if = "Record::is_default")]
-    pub queue: Record,
-    pub created_wall: u64,
+    #[serde(default, skip_serializing_if = "QueueRecord::is_default")]
+    pub queue: QueueRecord,
+    #[serde(rename = "created_wall")]
+    pub created_unix_ms: u64,
     /// Known collisions of work in progress.
-    #[serde(default, skip_serializing_if = "Radar::is_default")]
-    pub radar: Radar,
+    #[serde(default, skip_serializing_if = "CollisionForecast::is_default")]
+    #[serde(rename = "radar")]
+    pub collision_forecast: CollisionForecast,
     /// State of its router.
-    #[serde(default, skip_serializing_if = "Intake::is_default")]
-    pub intake: Intake,
+    #[serde(default, skip_serializing_if = "RouterState::is_default")]
+    #[serde(rename = "intake")]
+    pub router_state: RouterState,
 }
 
 facts! {
-    Added { project: Arc<Project> }
-    Changed { project: Arc<Project> }
-    Removed { project: ProjectName }
+    ProjectAdded { project: Arc<Project> }
+    ProjectChanged { project: Arc<Project> }
+    ProjectRemoved { project: ProjectName }
 }
 
 /// A project to add with [`add`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct Add {
+pub struct AddProject {
     pub name: ProjectName,
     pub location: String,
     pub trunk: BranchName,
     pub validation: Vec<String>,
     pub validation_timeout_ms: u64,
-    #[serde(default, skip_serializing_if = "Settings::is_default")]
-    pub settings: Settings,
+    #[serde(default, skip_serializing_if = "ProjectSettings::is_default")]
+    pub settings: ProjectSettings,
 }
 
 /// The input of [`remove`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Remove {
+pub struct RemoveProject {
     pub name: ProjectName,
 }
 
 /// Checks that the numbers in the settings are within their limits.
-fn check(settings: &Settings) -> Result<(), Refusal> {
+fn check(settings: &ProjectSettings) -> Result<(), Refusal> {
     let within = |name: &str, it: u32, most: u32| {
         if (1..=most).contains(&it) {
             return Ok(());
         }
-        Err(Refusal::invalid(format!("{name} is 1 to {most}, not {it}"), "give a number in that range"))
+        Err(Refusal::invalid(
+            format!("{name} is 1 to {most}, not {it}"),
+            "give a number in that range",
+        ))
     };
     within("leads.max_leads", settings.leads.max_leads, 100)?;
     within("leads.max_workers", settings.leads.max_workers, 64)?;
@@ -88,8 +96,13 @@ fn check(settings: &Settings) -> Result<(), Refusal> {
 }
 
 /// Adds a project, or updates its settings. Equal settings change nothing.
-pub fn add(draft: &mut Draft, ask: Add, now: Now) -> Result<ProjectName, Refusal> {
-    if let Some(other) = draft.board().projects.values().find(|it| it.location == ask.location && it.name != ask.name) {
+pub fn add(draft: &mut Draft, ask: AddProject, now: Now) -> Result<ProjectName, Refusal> {
+    if let Some(other) = draft
+        .board()
+        .projects
+        .values()
+        .find(|it| it.location == ask.location && it.name != ask.name)
+    {
         return Err(Refusal::InUse {
             what: format!("the repository {}", ask.location),
             by: format!("project {}", other.name),
@@ -101,28 +114,47 @@ pub fn add(draft: &mut Draft, ask: Add, now: Now) -> Result<ProjectName, Refusal
         name: ask.name,
         location: ask.location,
         trunk: ask.trunk,
-        validation: ask.validation.into_iter().filter(|it| !it.trim().is_empty()).collect(),
+        validation: ask
+            .validation
+            .into_iter()
+            .filter(|it| !it.trim().is_empty())
+            .collect(),
         validation_timeout_ms: ask.validation_timeout_ms.clamp(1_000, 24 * 3_600_000),
         settings: ask.settings,
-        queue: known.as_ref().map(|it| it.queue.clone()).unwrap_or_default(),
-        created_wall: known.as_ref().map_or(now.wall, |it| it.created_wall),
-        radar: known.as_ref().map_or_else(Radar::default, |it| it.radar.clone()),
-        intake: known.as_ref().map_or_else(Intake::default, |it| it.intake.clone()),
+        queue: known
+            .as_ref()
+            .map(|it| it.queue.clone())
+            .unwrap_or_default(),
+        created_unix_ms: known.as_ref().map_or(now.unix_ms, |it| it.created_unix_ms),
+        collision_forecast: known
+            .as_ref()
+            .map_or_else(CollisionForecast::default, |it| {
+                it.collision_forecast.clone()
+            }),
+        router_state: known
+            .as_ref()
+            .map_or_else(RouterState::default, |it| it.router_state.clone()),
     };
     let name = project.name.clone();
     match known {
         Some(known) if *known == project => {}
         Some(known) if known.location != project.location => {
-            return Err(Refusal::AlreadyThere { what: format!("project {name} ({})", known.location) });
+            return Err(Refusal::AlreadyExists {
+                what: format!("project {name} ({})", known.location),
+            });
         }
-        Some(_) => draft.record(Event::ProjectChanged(Changed { project: project.into() })),
-        None => draft.record(Event::ProjectAdded(Added { project: project.into() })),
+        Some(_) => draft.record(Event::ProjectChanged(ProjectChanged {
+            project: project.into(),
+        })),
+        None => draft.record(Event::ProjectAdded(ProjectAdded {
+            project: project.into(),
+        })),
     }
     Ok(name)
 }
 
 /// Updates the settings of a known project.
-pub fn change(draft: &mut Draft, ask: Add, now: Now) -> Result<ProjectName, Refusal> {
+pub fn change(draft: &mut Draft, ask: AddProject, now: Now) -> Result<ProjectName, Refusal> {
     if !draft.board().projects.contains_key(&ask.name) {
         return Err(Refusal::NoSuchProject { project: ask.name });
     }
@@ -133,29 +165,75 @@ pub fn change(draft: &mut Draft, ask: Add, now: Now) -> Result<ProjectName, Refu
 pub fn remove(draft: &mut Draft, name: &ProjectName) -> Result<(), Refusal> {
     let board = draft.board();
     if !board.projects.contains_key(name) {
-        return Err(Refusal::NoSuchProject { project: name.clone() });
+        return Err(Refusal::NoSuchProject {
+            project: name.clone(),
+        });
     }
-    let task = || board.tasks.values().find(|task| task.project == *name).map(|task| task.id.to_string());
-    let mission = || board.missions.values().find(|mission| mission.project == *name).map(|it| it.id.to_string());
-    let landing = || board.landings.values().find(|landing| landing.project == *name).map(|it| it.id.to_string());
+    let task = || {
+        board
+            .tasks
+            .values()
+            .find(|task| task.project == *name)
+            .map(|task| task.id.to_string())
+    };
+    let mission = || {
+        board
+            .missions
+            .values()
+            .find(|mission| mission.project == *name)
+            .map(|it| it.id.to_string())
+    };
+    let landing = || {
+        board
+            .landings
+            .values()
+            .find(|landing| landing.project == *name)
+            .map(|it| it.id.to_string())
+    };
     let team = || {
-        let mut teams = board.teams.values().filter(|team| team.project == *name && team.deleted_wall.is_none());
+        let mut teams = board
+            .teams
+            .values()
+            .filter(|team| team.project == *name && team.deleted_unix_ms.is_none());
         teams.next().map(|team| format!("team {}", team.name))
     };
-    let conversation =
-        || board.conversations.values().find(|open| open.project == *name).map(|open| open.id.to_string());
-    if let Some(by) = task().or_else(mission).or_else(landing).or_else(team).or_else(conversation) {
-        return Err(Refusal::InUse { what: format!("project {name}"), by });
+    let conversation = || {
+        board
+            .conversations
+            .values()
+            .find(|open| open.project == *name)
+            .map(|open| open.id.to_string())
+    };
+    if let Some(by) = task()
+        .or_else(mission)
+        .or_else(landing)
+        .or_else(team)
+        .or_else(conversation)
+    {
+        return Err(Refusal::InUse {
+            what: format!("project {name}"),
+            by,
+        });
     }
-    let of_project = board.hooks.values().filter(|hook| hook.project.as_ref() == Some(name));
+    let of_project = board
+        .hooks
+        .values()
+        .filter(|hook| hook.project.as_ref() == Some(name));
     let hooks: Vec<_> = of_project.map(|hook| hook.id).collect();
-    let failed: Vec<_> = board.failed.values().filter(|task| task.project == *name).map(|task| task.id).collect();
+    let failed: Vec<_> = board
+        .failed
+        .values()
+        .filter(|task| task.project == *name)
+        .map(|task| task.id)
+        .collect();
     for id in hooks {
         hook::remove(draft, id)?;
     }
     for id in failed {
         crate::inbox::dismiss(draft, id)?;
     }
-    draft.record(Event::ProjectRemoved(Removed { project: name.clone() }));
+    draft.record(Event::ProjectRemoved(ProjectRemoved {
+        project: name.clone(),
+    }));
     Ok(())
 }

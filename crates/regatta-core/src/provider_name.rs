@@ -8,8 +8,28 @@
 ///
 /// Each program that Regatta knows (`regatta provider`) counts as a name of its provider.
 pub const PROVIDERS: &[(&str, &[&str])] = &[
-    ("anthropic", &["claude", "claude-code", "claude-native", "claude-agent-acp", "claude-code-acp"]),
-    ("codex", &["openai", "openai-codex", "codex-cli", "codex-acp", "codex-native", "codex-app-server", "codex-exec"]),
+    (
+        "anthropic",
+        &[
+            "claude",
+            "claude-code",
+            "claude-native",
+            "claude-agent-acp",
+            "claude-code-acp",
+        ],
+    ),
+    (
+        "codex",
+        &[
+            "openai",
+            "openai-codex",
+            "codex-cli",
+            "codex-acp",
+            "codex-native",
+            "codex-app-server",
+            "codex-exec",
+        ],
+    ),
     ("gemini", &["google", "google-gemini", "gemini-cli"]),
     ("opencode", &["opencode-ai"]),
     ("goose", &["block-goose"]),
@@ -27,14 +47,15 @@ pub const PROVIDERS: &[(&str, &[&str])] = &[
     ("scripted", &[]),
 ];
 
-/// Returns a provider's own name for any of its names and spellings, or `name` if no provider has it.
+/// Returns a provider's own name for any of its names and spellings, or `name` if no provider has
+/// it.
 pub fn canonical(name: &str) -> &str {
-    known(name).unwrap_or(name)
+    known_provider(name).unwrap_or(name)
 }
 
 /// Returns whether any provider has this name.
 pub fn is_known(name: &str) -> bool {
-    known(name).is_some()
+    known_provider(name).is_some()
 }
 
 /// Returns whether two names stand for the same provider.
@@ -44,21 +65,27 @@ pub fn is_same(left: &str, right: &str) -> bool {
 
 /// Returns the known name that was most likely meant, by any of its spellings.
 pub fn nearest(name: &str) -> Option<&'static str> {
-    let all: Vec<&'static str> =
-        PROVIDERS.iter().flat_map(|(own, others)| others.iter().copied().chain([*own])).collect();
-    crate::spelling::nearest(name, &all).map(|found| known(found).unwrap_or(found))
+    let all: Vec<&'static str> = PROVIDERS
+        .iter()
+        .flat_map(|(own, others)| others.iter().copied().chain([*own]))
+        .collect();
+    crate::spelling::nearest(name, &all).map(|found| known_provider(found).unwrap_or(found))
 }
 
-fn known(name: &str) -> Option<&'static str> {
+fn known_provider(name: &str) -> Option<&'static str> {
     let has_name = |(own, others): &&(&'static str, &'static [&'static str])| {
-        std::iter::once(own).chain(others.iter()).any(|candidate| folded(candidate).eq(folded(name)))
+        std::iter::once(own)
+            .chain(others.iter())
+            .any(|candidate| comparable_chars(candidate).eq(comparable_chars(name)))
     };
     PROVIDERS.iter().find(has_name).map(|(own, _)| *own)
 }
 
 /// Returns the characters by which names are compared.
-fn folded(name: &str) -> impl Iterator<Item = char> {
-    name.chars().filter(|c| !matches!(c, '-' | '_' | '.' | ' ')).flat_map(char::to_lowercase)
+fn comparable_chars(name: &str) -> impl Iterator<Item = char> {
+    name.chars()
+        .filter(|c| !matches!(c, '-' | '_' | '.' | ' '))
+        .flat_map(char::to_lowercase)
 }
 
 #[cfg(test)]
@@ -89,7 +116,12 @@ mod tests {
     fn no_name_belongs_to_two_providers() {
         let mut all: Vec<String> = PROVIDERS
             .iter()
-            .flat_map(|(own, others)| others.iter().chain([own]).map(|name| folded(name).collect()))
+            .flat_map(|(own, others)| {
+                others
+                    .iter()
+                    .chain([own])
+                    .map(|name| comparable_chars(name).collect())
+            })
             .collect();
         let count = all.len();
         all.sort_unstable();
@@ -99,7 +131,11 @@ mod tests {
 
     #[test]
     fn the_suggestion_for_a_misspelt_name_is_the_providers_own_name() {
-        for (written, meant) in [("codx", Some("codex")), ("cluade", Some("anthropic")), ("acme", None)] {
+        for (written, meant) in [
+            ("codx", Some("codex")),
+            ("cluade", Some("anthropic")),
+            ("acme", None),
+        ] {
             assert_eq!(nearest(written), meant, "{written}");
         }
     }

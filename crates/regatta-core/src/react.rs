@@ -4,24 +4,30 @@
 //! between two commits. For example, a claim that is released goes to the first waiter in the same
 //! commit.
 
-use crate::attempt::{self, Findings, Verdict};
+use crate::attempt::{self, WorkFindings, WorkVerdict};
 use crate::board::{Board, Draft};
-use crate::claim::{self, Owner};
+use crate::claim::{self, ClaimOwner};
 use crate::effect::Effect;
 use crate::event::Event;
 use crate::ids::Now;
 use crate::refusal::Refusal;
-use crate::task::{Status, Task};
+use crate::task::{Task, TaskStatus};
 use crate::{
-    approval, budget, bus, conversation, hook, landing, launch, lead, mission, policy, question, reconcile, route,
+    approval, budget, bus, conversation, hook, landing, launch, lead, mission, policy, reconcile,
+    router, thread_answers,
 };
 
 /// Decides the consequences of `event` and returns the effects that the shell must perform.
 /// `before` is the board before the command, which still has the items that ended.
-pub(crate) fn react(draft: &mut Draft, before: &Board, event: &Event, now: Now) -> Result<Vec<Effect>, Refusal> {
+pub(crate) fn react(
+    draft: &mut Draft,
+    before: &Board,
+    event: &Event,
+    now: Now,
+) -> Result<Vec<Effect>, Refusal> {
     let mut effects = Vec::new();
-    if may_complete_a_wave(event) {
-        landing::wave::look_again(draft, now)?;
+    if may_complete_wave(event) {
+        landing::wave_commit::recheck_wave_commits(draft, now)?;
     }
     match event {
         Event::ClaimReleased(it) => {
@@ -30,18 +36,20 @@ pub(crate) fn react(draft: &mut Draft, before: &Board, event: &Event, now: Now) 
             if let Some(ended) = before.claims.get(it.claim()).cloned() {
                 claim::serve_waiters(draft, &ended.uris, now);
                 if ended.uris.iter().any(claim::is_trunk) {
-                    trunk_freed(draft, now)?;
+                    on_trunk_released(draft, now)?;
                 }
-                if let (Owner::Landing(id), Some(_), claim::EndCause::Expired) =
+                if let (ClaimOwner::Landing(id), Some(_), claim::ClaimEndCause::Expired) =
                     (&ended.owner, ended.ttl_ms, it.cause())
                 {
-                    landing::fence_fell(draft, *id, ended.token, now)?;
+                    landing::on_fence_expired(draft, *id, ended.token, now)?;
                 }
-                if matches!(ended.owner, Owner::Agent(_)) && ended.latest_at.is_some() {
-                    landing::lent_fence_fell(draft, ended.token, now)?;
+                if matches!(ended.owner, ClaimOwner::Agent(_))
+                    && ended.latest_end_fleet_ms.is_some()
+                {
+                    landing::on_lent_fence_expired(draft, ended.token, now)?;
                 }
-                for project in route::freed(draft.board(), &ended.uris) {
-                    route::drain(draft, &project, now)?;
+                for project in router::projects_freed(draft.board(), &ended.uris) {
+                    router::handle_waiting(draft, &project, now)?;
                 }
             }
         }
@@ -51,62 +59,86 @@ pub(crate) fn react(draft: &mut Draft, before: &Board, event: &Event, now: Now) 
                 // A landing does not overtake a waiter for the trunk, so it may have been queued
                 // behind this wait.
                 if ended.uris.iter().any(claim::is_trunk) {
-                    trunk_freed(draft, now)?;
+                    on_trunk_released(draft, now)?;
                 }
-                if *it.cause() == claim::WaitCause::TimedOut {
-                    landing::waited_in_vain(draft, &ended, now)?;
+                if *it.cause() == claim::ClaimWaitEnd::TimedOut {
+                    landing::on_wait_timeout(draft, &ended, now)?;
                 }
             }
         }
         Event::AttemptStarted(it) => {
             let attempt = it.attempt();
             if attempt.supervised {
-                effects.push(Effect::RunAttempt { attempt: attempt.id });
-            } else if !attempt.bare {
-                effects.push(Effect::PrepareWorkspace { attempt: attempt.id });
+                effects.push(Effect::RunAttempt {
+                    attempt: attempt.id,
+                });
+            } else if !attempt.no_workspace {
+                effects.push(Effect::PrepareWorkspace {
+                    attempt: attempt.id,
+                });
             }
         }
-        Event::AttemptStopping(it) => effects.push(Effect::StopAttempt { attempt: *it.attempt() }),
-        Event::AttemptLaunched(it) => launch::seen(draft, *it.attempt(), event, now),
-        Event::AttemptSpoke(it) => launch::seen(draft, *it.attempt(), event, now),
+        Event::AttemptStopping(it) => effects.push(Effect::StopAttempt {
+            attempt: *it.attempt(),
+        }),
+        Event::AttemptLaunched(it) => launch::on_session_event(draft, *it.attempt(), event, now),
+        Event::AttemptSaid(it) => launch::on_session_event(draft, *it.attempt(), event, now),
         Event::ApprovalAsked(it) => {
-            launch::seen(draft, it.approval().attempt, event, now);
-            lead::asked(draft, it.approval().id);
-            conversation::asked(draft, it.approval().id, now);
+            launch::on_session_event(draft, it.approval().attempt, event, now);
+            lead::on_approval_asked(draft, it.approval().id);
+            conversation::on_approval_asked(draft, it.approval().id, now);
         }
         Event::ApprovalKept(it) => {
-            if let Some(attempt) = draft.board().approvals.get(it.approval()).map(|asked| asked.attempt) {
-                launch::seen(draft, attempt, event, now);
+            if let Some(attempt) = draft
+                .board()
+                .approvals
+                .get(it.approval())
+                .map(|asked| asked.attempt)
+            {
+                launch::on_session_event(draft, attempt, event, now);
             }
         }
         Event::ApprovalWithdrawn(it) => {
             if let Some(attempt) = before.approvals.get(it.approval()).map(|it| it.attempt) {
-                launch::seen(draft, attempt, event, now);
+                launch::on_session_event(draft, attempt, event, now);
             }
-            conversation::decided(draft, *it.approval(), format!("no longer needed: {}", it.reason()), now);
+            conversation::on_approval_decided(
+                draft,
+                *it.approval(),
+                format!("no longer needed: {}", it.reason()),
+                now,
+            );
         }
         Event::LaunchBegun(it) => {
-            let asks = it.launch().members.iter().any(|it| it.state == launch::State::Queued && !it.prepared);
-            effects.extend(asks.then_some(Effect::ResolveTeam { launch: it.launch().id }));
+            let asks = it
+                .launch()
+                .members
+                .iter()
+                .any(|it| it.state == launch::MemberState::Queued && !it.prepared);
+            effects.extend(asks.then_some(Effect::ResolveTeam {
+                launch: it.launch().id,
+            }));
         }
-        Event::LaunchMoved(it) => {
+        Event::LaunchMember(it) => {
             // A lane that is tried again needs its program resolved again.
-            if it.entry().state == launch::State::Queued && !it.entry().prepared {
-                effects.push(Effect::ResolveTeam { launch: *it.launch() });
+            if it.entry().state == launch::MemberState::Queued && !it.entry().prepared {
+                effects.push(Effect::ResolveTeam {
+                    launch: *it.launch(),
+                });
             }
             launch::advance(draft, *it.launch(), now);
             launch::announce(draft, *it.launch(), now)?;
         }
         Event::LaunchChanged(it) => {
             launch::advance(draft, *it.launch(), now);
-            launch::again_after(draft, *it.launch(), now)?;
+            launch::relaunch_if_requested(draft, *it.launch(), now)?;
             launch::announce(draft, *it.launch(), now)?;
         }
-        Event::FleetResumed(_) => reconcile::settle_all(draft, now),
+        Event::FleetResumed(_) => reconcile::reconcile_all(draft, now),
         Event::MessagePosted(it) => {
-            lead::heard(draft, it.message());
-            bus::deliver(draft, it.message());
-            conversation::overheard(draft, it.message(), now);
+            lead::on_message_posted(draft, it.message());
+            bus::deliver_to_members(draft, it.message());
+            conversation::on_bus_message(draft, it.message(), now);
         }
         Event::AttemptEnded(it) => {
             if let Some(ended) = before.attempts.get(it.attempt()) {
@@ -114,128 +146,225 @@ pub(crate) fn react(draft: &mut Draft, before: &Board, event: &Event, now: Now) 
             }
             // The end of a team member's session concerns only that member.
             if let Some(ended) = before.attempts.get(it.attempt()) {
-                launch::ended(draft, ended, (*it.cause(), it.detail()), now)?;
+                launch::on_session_ended(draft, ended, (*it.cause(), it.detail()), now)?;
             }
-            let stopping = |it: &&std::sync::Arc<launch::Launch>| it.stopping.is_some();
-            let stopping: Vec<_> = draft.board().launches.values().filter(stopping).map(|it| it.id).collect();
+            let stopping = |it: &&std::sync::Arc<launch::TeamLaunch>| it.stopping.is_some();
+            let stopping: Vec<_> = draft
+                .board()
+                .launches
+                .values()
+                .filter(stopping)
+                .map(|it| it.id)
+                .collect();
             for launch in stopping {
                 launch::advance(draft, launch, now);
             }
             // An attempt that one command began and ended never had a workspace.
             if let Some(ended) = before.attempts.get(it.attempt()) {
-                let goes_on = draft.board().tasks.get(&ended.task).and_then(|it| it.resume.as_ref());
-                if !ended.bare && goes_on.is_none_or(|it| it.workspace != ended.workspace()) {
-                    effects.push(Effect::RemoveWorkspace { attempt: ended.workspace() });
+                let goes_on = draft
+                    .board()
+                    .tasks
+                    .get(&ended.task)
+                    .and_then(|it| it.resume.as_ref());
+                if !ended.no_workspace && goes_on.is_none_or(|it| it.workspace != ended.workspace())
+                {
+                    effects.push(Effect::RemoveWorkspace {
+                        attempt: ended.workspace(),
+                    });
                 }
-                if draft.board().agents.get(&ended.agent).is_some_and(|it| it.of.is_some()) {
-                    lead::tidy(draft);
+                if draft
+                    .board()
+                    .agents
+                    .get(&ended.agent)
+                    .is_some_and(|it| it.derived_from.is_some())
+                {
+                    lead::remove_idle_agents(draft);
                 }
             }
         }
-        Event::AttemptRotating(it) => effects.push(Effect::Nudge { attempt: *it.attempt() }),
-        Event::AttemptTold(it) => effects.push(Effect::Nudge { attempt: *it.attempt() }),
-        Event::AttemptHeld(it) => effects.push(Effect::Nudge { attempt: *it.attempt() }),
-        Event::AttemptLetGo(it) => effects.push(Effect::Nudge { attempt: *it.attempt() }),
+        Event::AttemptRotating(it) => effects.push(Effect::Nudge {
+            attempt: *it.attempt(),
+        }),
+        Event::AttemptTold(it) => effects.push(Effect::Nudge {
+            attempt: *it.attempt(),
+        }),
+        Event::AttemptHeld(it) => effects.push(Effect::Nudge {
+            attempt: *it.attempt(),
+        }),
+        Event::AttemptLetGo(it) => effects.push(Effect::Nudge {
+            attempt: *it.attempt(),
+        }),
         Event::ApprovalDecided(it) => {
-            let attempt = draft.board().approvals.get(it.approval()).map(|it| it.attempt);
+            let attempt = draft
+                .board()
+                .approvals
+                .get(it.approval())
+                .map(|it| it.attempt);
             effects.extend(attempt.map(|attempt| Effect::Nudge { attempt }));
             if let Some(attempt) = attempt {
-                launch::seen(draft, attempt, event, now);
+                launch::on_session_event(draft, attempt, event, now);
             }
             let how = format!("{} by {}", it.decision().answer.phrase(), it.decision().by);
-            conversation::decided(draft, *it.approval(), how, now);
+            conversation::on_approval_decided(draft, *it.approval(), how, now);
         }
         Event::TaskReturned(it) => {
-            lead::give_back(draft, *it.task(), now)?;
-            conversation::returned(draft, *it.task(), now)?;
+            lead::unassign_orphaned_task(draft, *it.task(), now)?;
+            conversation::on_task_returned(draft, *it.task(), now)?;
         }
-        Event::TaskValidating(it) => match draft.board().attempts.get(it.attempt()).filter(|it| it.bare).cloned() {
-            None => effects.push(Effect::Validate { attempt: *it.attempt() }),
+        Event::TaskValidating(it) => match draft
+            .board()
+            .attempts
+            .get(it.attempt())
+            .filter(|it| it.no_workspace)
+            .cloned()
+        {
+            None => effects.push(Effect::Validate {
+                attempt: *it.attempt(),
+            }),
             // An attempt without a workspace has only its report, so it is judged at once.
             Some(bare) => {
-                attempt::judged(draft, (bare.id, bare.token), Verdict::Bare, Findings::default(), now)?;
+                attempt::apply_verdict(
+                    draft,
+                    (bare.id, bare.token),
+                    WorkVerdict::NoWorkspace,
+                    WorkFindings::default(),
+                    now,
+                )?;
             }
         },
         Event::LandingQueued(it) => landing::advance(draft, &it.landing().project.clone(), now)?,
         Event::LandingAsked(it) => {
-            if let Some(project) = draft.board().landings.get(it.landing()).map(|it| it.project.clone()) {
+            if let Some(project) = draft
+                .board()
+                .landings
+                .get(it.landing())
+                .map(|it| it.project.clone())
+            {
                 landing::advance(draft, &project, now)?;
             }
         }
         Event::QueueReleased(it) => landing::advance(draft, it.project(), now)?,
-        Event::LandingBegun(it) => effects.push(Effect::TryLanding { landing: *it.landing() }),
-        Event::LandingMoving(it) => effects.push(Effect::MoveTrunk { landing: *it.landing(), fence: *it.fence() }),
+        Event::LandingBegun(it) => effects.push(Effect::TryLanding {
+            landing: *it.landing(),
+        }),
+        Event::LandingMoving(it) => effects.push(Effect::MoveTrunk {
+            landing: *it.landing(),
+            fence: *it.fence(),
+        }),
         Event::LandingLanded(it) => {
-            landing_freed(draft, before, *it.task(), now);
-            effects.extend(after_landing(draft.board(), before, it));
-            next_in_queue(draft, before, *it.landing(), now)?;
+            on_landing_over(draft, before, *it.task(), now);
+            effects.extend(effects_after_landing(draft.board(), before, it));
+            advance_queue_of(draft, before, *it.landing(), now)?;
         }
         Event::LandingEnded(it) => {
-            landing_freed(draft, before, *it.task(), now);
-            next_in_queue(draft, before, *it.landing(), now)?;
-            if let Some(landing) = before.landings.get(it.landing()).filter(|_| *it.fault() == Some(true)) {
-                conversation::did_not_land(draft, landing, (it.reason(), *it.retry()), now);
+            on_landing_over(draft, before, *it.task(), now);
+            advance_queue_of(draft, before, *it.landing(), now)?;
+            if let Some(landing) = before
+                .landings
+                .get(it.landing())
+                .filter(|_| *it.fault() == Some(true))
+            {
+                conversation::on_landing_failed(draft, landing, (it.reason(), *it.retry()), now);
             }
         }
         Event::TaskCompleted(it) => {
-            effects.extend(task_ended(draft, before, *it.task(), now));
-            let what = if it.landed().is_some() { "has landed" } else { "is done" };
-            tell_lead(draft, before, *it.task(), what);
+            effects.extend(on_task_ended(draft, before, *it.task(), now));
+            let what = if it.landed().is_some() {
+                "has landed"
+            } else {
+                "is done"
+            };
+            notify_lead(draft, before, *it.task(), what);
             if let Some(task) = before.tasks.get(it.task()).cloned() {
-                conversation::settled(draft, &task, it.landed().as_ref(), now)?;
+                conversation::on_task_settled(draft, &task, it.landed().as_ref(), now)?;
             }
         }
         Event::TaskFailed(it) => {
-            effects.extend(task_ended(draft, before, *it.task(), now));
-            tell_lead(draft, before, *it.task(), &format!("failed: {}", it.reason()));
+            effects.extend(on_task_ended(draft, before, *it.task(), now));
+            notify_lead(
+                draft,
+                before,
+                *it.task(),
+                &format!("failed: {}", it.reason()),
+            );
             if let Some(task) = before.tasks.get(it.task()).cloned() {
-                lost(draft, &task, it.reason(), now)?;
+                on_task_lost(draft, &task, it.reason(), now)?;
             }
         }
         Event::TaskCancelled(it) => {
-            effects.extend(task_ended(draft, before, *it.task(), now));
-            tell_lead(draft, before, *it.task(), &format!("was cancelled: {}", it.reason()));
+            effects.extend(on_task_ended(draft, before, *it.task(), now));
+            notify_lead(
+                draft,
+                before,
+                *it.task(),
+                &format!("was cancelled: {}", it.reason()),
+            );
             if let Some(task) = before.tasks.get(it.task()).cloned() {
-                lead::task_lost(draft, &task, it.reason(), now)?;
-                conversation::settled(draft, &task, None, now)?;
-                landing::join::dropped(draft, &task);
-                question::pass_over(draft, &task)?;
+                lead::on_task_lost(draft, &task, it.reason(), now)?;
+                conversation::on_task_settled(draft, &task, None, now)?;
+                landing::remote_sync::on_sync_task_dropped(draft, &task);
+                thread_answers::skip_turn(draft, &task)?;
             }
         }
         Event::TaskNeedsHuman(it) => {
-            tell_lead(draft, before, *it.task(), &format!("needs a person: {}", it.reason()));
-            if let Some(task) = draft.board().tasks.get(it.task()).filter(|it| it.status == Status::NeedsHuman).cloned()
+            notify_lead(
+                draft,
+                before,
+                *it.task(),
+                &format!("needs a person: {}", it.reason()),
+            );
+            if let Some(task) = draft
+                .board()
+                .tasks
+                .get(it.task())
+                .filter(|it| it.status == TaskStatus::NeedsHuman)
+                .cloned()
             {
-                lost(draft, &task, it.reason(), now)?;
+                on_task_lost(draft, &task, it.reason(), now)?;
             }
         }
-        Event::TaskInReview(it) => tell_lead(draft, before, *it.task(), &format!("is in review: {}", it.reason())),
-        Event::ProjectChanged(it) => lead::seat(draft, &it.project().name.clone(), now)?,
+        Event::TaskInReview(it) => notify_lead(
+            draft,
+            before,
+            *it.task(),
+            &format!("is in review: {}", it.reason()),
+        ),
+        Event::ProjectChanged(it) => {
+            lead::start_queued_missions(draft, &it.project().name.clone(), now)?
+        }
         Event::MissionEnded(it) => {
             if let Some(mission) = before.missions.get(it.mission()) {
-                lead::over(draft, mission, it.end().as_ref(), now)?;
+                lead::on_mission_ended(draft, mission, it.end().as_ref(), now)?;
             }
-            policy::end_scope(draft, &policy::Scope::Mission(*it.mission()));
-            budget::end_scope(draft, budget::Scope::Mission(*it.mission()));
+            policy::end_scope(draft, &policy::RuleScope::Mission(*it.mission()));
+            budget::end_scope(draft, budget::BudgetScope::Mission(*it.mission()));
         }
         Event::ConversationExpired(it) => {
-            effects.extend(it.workspace().map(|attempt| Effect::RemoveWorkspace { attempt }));
+            effects.extend(
+                it.workspace()
+                    .map(|attempt| Effect::RemoveWorkspace { attempt }),
+            );
         }
         Event::ConversationPushing(it) => {
-            effects.push(Effect::PushBranch { conversation: *it.conversation(), commit: it.commit().clone() });
+            effects.push(Effect::PushBranch {
+                conversation: *it.conversation(),
+                commit: it.commit().clone(),
+            });
         }
-        Event::HookFired(it) => effects.push(Effect::RunHook { firing: it.firing().id }),
+        Event::HookFired(it) => effects.push(Effect::RunHook {
+            firing: it.firing().id,
+        }),
         // Events without consequences. A completed task unblocks its dependants by its status
         // alone.
         Event::TeamCreated(_)
         | Event::TeamChanged(_)
         | Event::FleetLimited(_)
-        | Event::Unreadable(_)
+        | Event::EventUnreadable(_)
         | Event::RequestAnswered(_)
         | Event::RequestForgotten(_)
         | Event::ProjectAdded(_)
         | Event::ProjectRemoved(_)
-        | Event::RadarChanged(_)
+        | Event::ProjectRadar(_)
         | Event::AgentRegistered(_)
         | Event::AgentRemoved(_)
         | Event::ClaimGranted(_)
@@ -246,7 +375,7 @@ pub(crate) fn react(draft: &mut Draft, before: &Board, event: &Event, now: Now) 
         | Event::MissionLed(_)
         | Event::MessageQueued(_)
         | Event::MessageHandled(_)
-        | Event::ThreadChanged(_)
+        | Event::MessageThread(_)
         | Event::MissionChanged(_)
         | Event::MissionWeighed(_)
         | Event::MissionSerialised(_)
@@ -270,11 +399,11 @@ pub(crate) fn react(draft: &mut Draft, before: &Board, event: &Event, now: Now) 
         | Event::AttemptExtended(_)
         | Event::ApprovalEscalated(_)
         | Event::ApprovalHeard(_)
-        | Event::ItemSnoozed(_)
-        | Event::ItemDismissed(_)
+        | Event::InboxSnoozed(_)
+        | Event::InboxDismissed(_)
         | Event::AttemptQuiet(_)
-        | Event::RuleAdded(_)
-        | Event::RuleRemoved(_)
+        | Event::PolicyAdded(_)
+        | Event::PolicyRemoved(_)
         | Event::BudgetSet(_)
         | Event::BudgetRemoved(_)
         | Event::BudgetSpent(_)
@@ -286,7 +415,7 @@ pub(crate) fn react(draft: &mut Draft, before: &Board, event: &Event, now: Now) 
         | Event::RunnerChanged(_)
         | Event::RunnerRemoved(_)
         | Event::LandingValidated(_)
-        | Event::LandingReddened(_)
+        | Event::LandingRed(_)
         | Event::LandingSuspected(_)
         | Event::LandingSquashed(_)
         | Event::LandingDeferred(_)
@@ -299,7 +428,7 @@ pub(crate) fn react(draft: &mut Draft, before: &Board, event: &Event, now: Now) 
         | Event::QueuePushed(_)
         | Event::TrunkCompared(_)
         | Event::TrunkAccepted(_)
-        | Event::CursorMoved(_)
+        | Event::MessageRead(_)
         | Event::HookAdded(_)
         | Event::HookChanged(_)
         | Event::HookRemoved(_)
@@ -308,16 +437,16 @@ pub(crate) fn react(draft: &mut Draft, before: &Board, event: &Event, now: Now) 
         | Event::ConversationChanged(_)
         | Event::DeliveryTaken(_)
         | Event::DeliveryForgotten(_)
-        | Event::FiringEnded(_) => {}
+        | Event::HookEnded(_) => {}
     }
     // Hooks come after the waiters, because a claim that went to the next waiter was never free.
-    hook::look(draft, before, event, now);
+    hook::on_event(draft, before, event, now);
     Ok(effects)
 }
 
 /// Returns whether an event may have completed a wave commit. The queue itself notices new
 /// landings.
-fn may_complete_a_wave(event: &Event) -> bool {
+fn may_complete_wave(event: &Event) -> bool {
     matches!(
         event,
         Event::TaskCompleted(_)
@@ -332,12 +461,12 @@ fn may_complete_a_wave(event: &Event) -> bool {
 }
 
 /// Advances the queues with validated landings, because somebody released a trunk.
-fn trunk_freed(draft: &mut Draft, now: Now) -> Result<(), Refusal> {
+fn on_trunk_released(draft: &mut Draft, now: Now) -> Result<(), Refusal> {
     let ready: std::collections::BTreeSet<_> = draft
         .board()
         .landings
         .values()
-        .filter(|it| matches!(it.state, landing::State::Validated { .. }))
+        .filter(|it| matches!(it.state, landing::LandingState::Validated { .. }))
         .map(|it| it.project.clone())
         .collect();
     for project in ready {
@@ -348,60 +477,94 @@ fn trunk_freed(draft: &mut Draft, now: Now) -> Result<(), Refusal> {
 
 /// Returns the effects after a landing: commands, a release and a push, as the project's settings
 /// say.
-fn after_landing(board: &Board, before: &Board, it: &landing::Landed) -> Vec<Effect> {
+fn effects_after_landing(
+    board: &Board,
+    before: &Board,
+    it: &landing::LandingLanded,
+) -> Vec<Effect> {
     let landed = before.landings.get(it.landing());
-    let Some(project) = landed.and_then(|it| board.projects.get(&it.project)) else { return vec![] };
+    let Some(project) = landed.and_then(|it| board.projects.get(&it.project)) else {
+        return vec![];
+    };
     // Commits from a remote did not land here, so no command or release follows.
-    let joined = landed.is_some_and(|it| it.submission.joins.is_some());
+    let joined = landed.is_some_and(|it| it.submission.merges_remote.is_some());
     let (name, settings) = (project.name.clone(), &project.settings.landing);
     let mut effects = Vec::new();
     if !joined && (!settings.after.is_empty() || settings.release.is_some()) {
         let (task, commit) = (*it.task(), it.commit().clone());
-        effects.push(Effect::AfterLanding { project: name.clone(), task, commit });
+        effects.push(Effect::AfterLanding {
+            project: name.clone(),
+            task,
+            commit,
+        });
     }
     if settings.push.is_some() {
-        effects.push(Effect::PushTrunk { project: name, commit: it.commit().clone() });
+        effects.push(Effect::PushTrunk {
+            project: name,
+            commit: it.commit().clone(),
+        });
     }
     effects
 }
 
 /// Serves the waiters for a task's claims, because its landing is over.
-fn landing_freed(draft: &mut Draft, before: &Board, task: crate::ids::TaskId, now: Now) {
-    let found = before.tasks.get(&task).or_else(|| draft.board().tasks.get(&task)).cloned();
+fn on_landing_over(draft: &mut Draft, before: &Board, task: crate::ids::TaskId, now: Now) {
+    let found = before
+        .tasks
+        .get(&task)
+        .or_else(|| draft.board().tasks.get(&task))
+        .cloned();
     if let Some(task) = found {
-        claim::serve_waiters(draft, &claim::of_task(&task), now);
+        claim::serve_waiters(draft, &claim::uris_of_task(&task), now);
     }
 }
 
 /// Advances the queue of a landing that has ended.
-fn next_in_queue(draft: &mut Draft, before: &Board, id: crate::ids::LandingId, now: Now) -> Result<(), Refusal> {
-    before.landings.get(&id).map_or(Ok(()), |ended| landing::advance(draft, &ended.project, now))
+fn advance_queue_of(
+    draft: &mut Draft,
+    before: &Board,
+    id: crate::ids::LandingId,
+    now: Now,
+) -> Result<(), Refusal> {
+    before
+        .landings
+        .get(&id)
+        .map_or(Ok(()), |ended| landing::advance(draft, &ended.project, now))
 }
 
 /// Ends the policies, approvals and budgets of an ended task. Returns the effect that removes the
 /// workspace of its unfinished work.
-fn task_ended(draft: &mut Draft, before: &Board, id: crate::ids::TaskId, now: Now) -> Option<Effect> {
-    policy::end_scope(draft, &policy::Scope::Task(id));
-    approval::end_task(draft, id, "its task is over");
-    budget::end_scope(draft, budget::Scope::Task(id));
+fn on_task_ended(
+    draft: &mut Draft,
+    before: &Board,
+    id: crate::ids::TaskId,
+    now: Now,
+) -> Option<Effect> {
+    policy::end_scope(draft, &policy::RuleScope::Task(id));
+    approval::on_task_ended(draft, id, "its task is over");
+    budget::end_scope(draft, budget::BudgetScope::Task(id));
     end_mission_of(draft, before, id, now);
     let left = before.tasks.get(&id)?.resume.as_ref()?.workspace;
-    let used = draft.board().attempts.values().any(|it| it.workspace() == left);
+    let used = draft
+        .board()
+        .attempts
+        .values()
+        .any(|it| it.workspace() == left);
     (!used).then_some(Effect::RemoveWorkspace { attempt: left })
 }
 
 /// Notifies the lead of a task's mission.
-fn tell_lead(draft: &mut Draft, before: &Board, id: crate::ids::TaskId, what: &str) {
+fn notify_lead(draft: &mut Draft, before: &Board, id: crate::ids::TaskId, what: &str) {
     if let Some(task) = before.tasks.get(&id).cloned() {
-        lead::task_news(draft, &task, what);
+        lead::notify_lead(draft, &task, what);
     }
 }
 
 /// Notifies those who wait for a task's report or answer that it will not come.
-fn lost(draft: &mut Draft, task: &Task, reason: &str, now: Now) -> Result<(), Refusal> {
-    question::lost(draft, task, reason, now)?;
-    conversation::lost(draft, task, reason, now)?;
-    lead::task_lost(draft, task, reason, now)
+fn on_task_lost(draft: &mut Draft, task: &Task, reason: &str, now: Now) -> Result<(), Refusal> {
+    thread_answers::on_task_lost(draft, task, reason, now)?;
+    conversation::on_task_lost(draft, task, reason, now)?;
+    lead::on_task_lost(draft, task, reason, now)
 }
 
 /// Ends the mission of a task, if it has no open task left.

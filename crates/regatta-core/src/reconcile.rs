@@ -14,89 +14,123 @@ use std::sync::Arc;
 use crate::attempt::Attempt;
 use crate::board::Draft;
 use crate::ids::{LaunchId, Now, TeamName};
-use crate::lane::{Kind, Lanes};
-use crate::launch::{self, Launch, State, Why};
+use crate::lane::{LaneKind, LaneSettings};
+use crate::launch::{self, MemberCauseKind, MemberState, TeamLaunch};
 use crate::team::{self, Team};
 
 /// One of two compared records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Side {
+pub enum RecordSide {
     Left,
     Right,
 }
 
 /// Returns how complete a record is: by its lanes first, then its providers, then its roster. Its
 /// age does not count.
-fn richness(launch: &Launch) -> (bool, usize, usize, usize) {
+fn completeness(launch: &TeamLaunch) -> (bool, usize, usize, usize) {
     let lanes = launch.members.iter().filter(|it| it.lane.is_some()).count();
     let whole = !launch.lanes.is_empty() && lanes == launch.members.len();
-    let identities = launch.members.iter().filter(|it| !it.got.provider.is_empty()).count();
+    let identities = launch
+        .members
+        .iter()
+        .filter(|it| !it.effective.provider.is_empty())
+        .count();
     (whole, lanes, identities, launch.expected_members.len())
 }
 
 /// Returns the record to trust: the more complete one, or the newer one of two equally complete
 /// ones.
-pub fn prefer(left: &Launch, right: &Launch) -> Side {
-    let by_age = || left.updated_wall.cmp(&right.updated_wall).then(left.revision.cmp(&right.revision));
-    match richness(left).cmp(&richness(right)).then_with(by_age) {
-        Ordering::Less => Side::Right,
-        Ordering::Equal | Ordering::Greater => Side::Left,
+pub fn preferred_side(left: &TeamLaunch, right: &TeamLaunch) -> RecordSide {
+    let by_age = || {
+        left.updated_unix_ms
+            .cmp(&right.updated_unix_ms)
+            .then(left.revision.cmp(&right.revision))
+    };
+    match completeness(left)
+        .cmp(&completeness(right))
+        .then_with(by_age)
+    {
+        Ordering::Less => RecordSide::Right,
+        Ordering::Equal | Ordering::Greater => RecordSide::Left,
     }
 }
 
 /// The knowledge of lanes in a record.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Truth {
+pub enum LaneKnowledge {
     /// All lanes are known.
     Known,
     /// No lane is recorded, but the primary lane may launch all members, so there was no other
     /// lane.
-    Primary,
+    OnlyPrimary,
     /// Lanes are missing, and at least one member must have had a lane of its own. The text is the
     /// reason.
-    Lost(String),
+    Missing(String),
 }
 
-impl Truth {
+impl LaneKnowledge {
     /// Returns whether lanes are missing.
-    pub fn is_lost(&self) -> bool {
-        matches!(self, Truth::Lost(_))
+    pub fn has_missing_lanes(&self) -> bool {
+        matches!(self, LaneKnowledge::Missing(_))
     }
 }
 
 /// Returns the knowledge of lanes in a record.
-pub fn truth(team: &Team, launch: &Launch, policy: &Lanes) -> Truth {
-    let unplaced: Vec<_> = launch.members.iter().filter(|it| it.lane.is_none()).collect();
-    let missing: Vec<_> = launch.expected_members.iter().filter(|it| launch.entry(it).is_none()).collect();
+pub fn lane_knowledge(team: &Team, launch: &TeamLaunch, policy: &LaneSettings) -> LaneKnowledge {
+    let unplaced: Vec<_> = launch
+        .members
+        .iter()
+        .filter(|it| it.lane.is_none())
+        .collect();
+    let missing: Vec<_> = launch
+        .expected_members
+        .iter()
+        .filter(|it| launch.entry(it).is_none())
+        .collect();
     if unplaced.is_empty() && missing.is_empty() && !launch.members.is_empty() {
-        return Truth::Known;
+        return LaneKnowledge::Known;
     }
     // Evidence for secondary lanes: the team's settings, the record's providers, or a recorded
     // lane.
-    let wished = launch.expected_members.iter().filter_map(|it| team.member(it)).find(|it| {
-        let pure = team.roster().all(|other| team.provider(other) == team.provider(&team.lead));
-        !pure && !policy.is_primary(team.provider(it))
-    });
+    let wished = launch
+        .expected_members
+        .iter()
+        .filter_map(|it| team.member(it))
+        .find(|it| {
+            let pure = team
+                .roster()
+                .all(|other| team.provider(other) == team.provider(&team.lead));
+            !pure && !policy.is_primary(team.provider(it))
+        });
     let recorded = launch.members.iter().find(|it| {
-        let of = [&it.got.provider, &it.asked.provider];
-        it.is_aside() || of.into_iter().any(|it| !it.is_empty() && !policy.is_primary(it))
+        let of = [&it.effective.provider, &it.requested.provider];
+        it.is_on_secondary_lane()
+            || of
+                .into_iter()
+                .any(|it| !it.is_empty() && !policy.is_primary(it))
     });
-    let pure = |it: &str| launch.members.iter().all(|other| other.got.provider == it);
-    let recorded = recorded.filter(|it| it.is_aside() || !pure(&it.got.provider));
+    let pure = |it: &str| {
+        launch
+            .members
+            .iter()
+            .all(|other| other.effective.provider == it)
+    };
+    let recorded = recorded.filter(|it| it.is_on_secondary_lane() || !pure(&it.effective.provider));
     match (wished.map(|it| &it.name), recorded.map(|it| &it.name)) {
-        (None, None) if missing.is_empty() => Truth::Primary,
-        (None, None) => {
-            Truth::Lost(format!("its record has no entry for {}", missing.first().map_or("anybody", |it| it.as_str())))
-        }
-        (Some(name), _) | (None, Some(name)) => {
-            Truth::Lost(format!("its record has no lanes, and {name} needs a lane of its own"))
-        }
+        (None, None) if missing.is_empty() => LaneKnowledge::OnlyPrimary,
+        (None, None) => LaneKnowledge::Missing(format!(
+            "its record has no entry for {}",
+            missing.first().map_or("anybody", |it| it.as_str())
+        )),
+        (Some(name), _) | (None, Some(name)) => LaneKnowledge::Missing(format!(
+            "its record has no lanes, and {name} needs a lane of its own"
+        )),
     }
 }
 
 /// Compares the records of all teams with the running sessions after a restart. A missing session
 /// affects only its own member.
-pub(crate) fn settle_all(draft: &mut Draft, now: Now) {
+pub(crate) fn reconcile_all(draft: &mut Draft, now: Now) {
     let teams: Vec<Arc<Team>> = draft.board().teams.values().cloned().collect();
     for team in teams {
         choose_record(draft, &team);
@@ -104,36 +138,51 @@ pub(crate) fn settle_all(draft: &mut Draft, now: Now) {
     }
     let launches: Vec<LaunchId> = draft.board().launches.keys().copied().collect();
     for id in launches {
-        settle(draft, id, now);
+        reconcile(draft, id, now);
     }
 }
 
 /// Makes the most complete record the team's latest launch, and marks its other records as
 /// replaced.
 fn choose_record(draft: &mut Draft, team: &Team) {
-    let records: Vec<Arc<Launch>> =
-        draft.board().launches.values().filter(|launch| launch.team == team.name).cloned().collect();
-    let best = records.iter().reduce(|best, other| match prefer(best, other) {
-        Side::Left => best,
-        Side::Right => other,
-    });
+    let records: Vec<Arc<TeamLaunch>> = draft
+        .board()
+        .launches
+        .values()
+        .filter(|launch| launch.team == team.name)
+        .cloned()
+        .collect();
+    let best = records
+        .iter()
+        .reduce(|best, other| match preferred_side(best, other) {
+            RecordSide::Left => best,
+            RecordSide::Right => other,
+        });
     let Some(best) = best else { return };
     for other in records.iter().filter(|other| other.id != best.id) {
         launch::supersede_record(draft, other);
     }
     if team.launch != Some(best.id) {
-        team::point(draft, &team.name, best.id, team.again);
+        team::set_launch(draft, &team.name, best.id, team.relaunch_after_stop);
     }
 }
 
 /// Records each running session of a team in the team's record. Creates the record if there is
 /// none.
 fn record_sessions(draft: &mut Draft, name: &TeamName, now: Now) {
-    let Some(team) = draft.board().teams.get(name).cloned() else { return };
-    let sessions: Vec<Arc<Attempt>> =
-        launch::living(draft.board(), &team).filter(|attempt| attempt.standing.is_some()).cloned().collect();
-    let newest = sessions.iter().filter_map(|session| session.standing.as_ref()).map(|standing| standing.launch).max();
-    let known = launch::of(draft.board(), &team).map(|launch| launch.id);
+    let Some(team) = draft.board().teams.get(name).cloned() else {
+        return;
+    };
+    let sessions: Vec<Arc<Attempt>> = launch::live_attempts(draft.board(), &team)
+        .filter(|attempt| attempt.session_of.is_some())
+        .cloned()
+        .collect();
+    let newest = sessions
+        .iter()
+        .filter_map(|session| session.session_of.as_ref())
+        .map(|standing| standing.launch)
+        .max();
+    let known = launch::latest_launch(draft.board(), &team).map(|launch| launch.id);
     if let (None, Some(newest)) = (known, newest) {
         launch::begin_from_evidence(draft, &team, newest, now);
     }
@@ -145,30 +194,48 @@ fn record_sessions(draft: &mut Draft, name: &TeamName, now: Now) {
 }
 
 /// Compares one record with the running sessions.
-pub(crate) fn settle(draft: &mut Draft, id: LaunchId, now: Now) {
-    let Some(found) = draft.board().launches.get(&id).cloned() else { return };
-    let Some(team) = draft.board().teams.get(&found.team).cloned() else { return };
-    let lost = match truth(&team, &found, &team::policy(draft.board(), &team)) {
-        Truth::Lost(why) => Some(format!("{why}: relaunch the team")),
-        Truth::Known | Truth::Primary => None,
+pub(crate) fn reconcile(draft: &mut Draft, id: LaunchId, now: Now) {
+    let Some(found) = draft.board().launches.get(&id).cloned() else {
+        return;
+    };
+    let Some(team) = draft.board().teams.get(&found.team).cloned() else {
+        return;
+    };
+    let lost = match lane_knowledge(&team, &found, &team::lane_policy(draft.board(), &team)) {
+        LaneKnowledge::Missing(why) => Some(format!("{why}: relaunch the team")),
+        LaneKnowledge::Known | LaneKnowledge::OnlyPrimary => None,
     };
     for entry in &found.members {
         let lives = launch::has_session(draft.board(), entry);
-        let should = entry.state == State::Alive || entry.state.is_pending() && entry.state != State::Queued;
-        let unplaced = entry.lane.as_ref().is_none_or(|it| it.kind == Kind::Secondary);
+        let should = entry.state == MemberState::Alive
+            || entry.state.is_pending() && entry.state != MemberState::Queued;
+        let unplaced = entry
+            .lane
+            .as_ref()
+            .is_none_or(|it| it.kind == LaneKind::Secondary);
         match &lost {
-            Some(why) if !lives && unplaced && entry.state != State::Stopped => {
-                launch::degrade(draft, id, entry.clone(), (Why::LaneUnknown, why), now);
+            Some(why) if !lives && unplaced && entry.state != MemberState::Stopped => {
+                launch::mark_down(
+                    draft,
+                    id,
+                    entry.clone(),
+                    (MemberCauseKind::LaneUnknown, why),
+                    now,
+                );
             }
             _ if should && !lives => {
                 let text = "nothing of it was found after a restart";
-                launch::degrade(draft, id, entry.clone(), (Why::Lost, text), now);
+                launch::mark_down(draft, id, entry.clone(), (MemberCauseKind::Lost, text), now);
             }
             _ => {}
         }
     }
-    let over = draft.board().launches.get(&id).is_some_and(|it| it.phase() != launch::Phase::Active);
+    let over = draft
+        .board()
+        .launches
+        .get(&id)
+        .is_some_and(|it| it.phase() != launch::LaunchPhase::Active);
     if over {
-        launch::reconciled(draft, id, now);
+        launch::record_reconciled(draft, id, now);
     }
 }

@@ -1,17 +1,21 @@
 //! References: the possible meanings of a typed id, and the choice between them.
 //!
-//! Several verbs accept ids of different kinds: `undo` takes a task or a commit, `stop` a task, an attempt, a mission or
-//! an agent. One text can be read in more than one way: `35312334` is task T35312334 or the beginning of a commit, and
+//! Several verbs accept ids of different kinds: `undo` takes a task or a commit, `stop` a task, an
+//! attempt, a mission or an agent. One text can be read in more than one way: `35312334` is task
+//! T35312334 or the beginning of a commit, and
 //! `a5` is attempt A5 or an agent that somebody named so. [`readings`] lists the ways, the caller keeps those that exist,
-//! and [`choose`] picks the only one left or reports all of them. A prefix such as `task:` or `agent:` forces one kind,
-//! so that every thing can be named.
+//! and [`choose`] picks the only one left or reports all of them. A prefix such as `task:` or
+//! `agent:` forces one kind, so that every thing can be named.
 //!
-//! Not here: looking things up. Whether a task, a commit or a mission exists is the caller's knowledge.
+//! Not here: looking things up. Whether a task, a commit or a mission exists is the caller's
+//! knowledge.
 
 use std::fmt;
 
 use crate::board::Board;
-use crate::ids::{AgentName, ApprovalId, AttemptId, BadName, FiringId, LandingId, MissionId, TaskId};
+use crate::ids::{
+    AgentName, ApprovalId, AttemptId, BadName, FiringId, LandingId, MissionId, TaskId,
+};
 
 /// Minimum number of characters of an abbreviated commit id.
 const MIN_COMMIT_PREFIX: usize = 4;
@@ -20,7 +24,7 @@ const MAX_COMMIT_PREFIX: usize = 64;
 
 /// A kind of thing that a verb accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum ReferenceKind {
     Task,
     Attempt,
     Mission,
@@ -31,46 +35,52 @@ pub enum Kind {
     Commit,
 }
 
-impl Kind {
+impl ReferenceKind {
     /// Returns the word before the colon that forces this kind.
-    fn word(self) -> &'static str {
+    fn prefix(self) -> &'static str {
         match self {
-            Kind::Task => "task",
-            Kind::Attempt => "attempt",
-            Kind::Mission => "mission",
-            Kind::Approval => "request",
-            Kind::Landing => "landing",
-            Kind::Firing => "firing",
-            Kind::Agent => "agent",
-            Kind::Commit => "commit",
+            ReferenceKind::Task => "task",
+            ReferenceKind::Attempt => "attempt",
+            ReferenceKind::Mission => "mission",
+            ReferenceKind::Approval => "request",
+            ReferenceKind::Landing => "landing",
+            ReferenceKind::Firing => "firing",
+            ReferenceKind::Agent => "agent",
+            ReferenceKind::Commit => "commit",
         }
     }
 
     /// Returns the letter of this kind's ids, if they have one.
     fn letter(self) -> Option<char> {
         match self {
-            Kind::Task => Some('T'),
-            Kind::Attempt => Some('A'),
-            Kind::Mission => Some('M'),
-            Kind::Approval => Some('Q'),
-            Kind::Landing => Some('L'),
-            Kind::Firing => Some('F'),
-            Kind::Agent | Kind::Commit => None,
+            ReferenceKind::Task => Some('T'),
+            ReferenceKind::Attempt => Some('A'),
+            ReferenceKind::Mission => Some('M'),
+            ReferenceKind::Approval => Some('Q'),
+            ReferenceKind::Landing => Some('L'),
+            ReferenceKind::Firing => Some('F'),
+            ReferenceKind::Agent | ReferenceKind::Commit => None,
         }
     }
 
     /// Reads a text as this kind.
-    fn read(self, text: &str) -> Result<Reference, BadName> {
+    fn parse(self, text: &str) -> Result<Reference, BadName> {
         match self {
-            Kind::Task => text.parse().map(Reference::Task),
-            Kind::Attempt => text.parse().map(Reference::Attempt),
-            Kind::Mission => text.parse().map(Reference::Mission),
-            Kind::Approval => text.parse().map(Reference::Approval),
-            Kind::Landing => text.parse().map(Reference::Landing),
-            Kind::Firing => text.parse().map(Reference::Firing),
-            Kind::Agent => AgentName::new(text).map(Reference::Agent),
-            Kind::Commit if is_commit_prefix(text) => Ok(Reference::Commit(text.to_ascii_lowercase())),
-            Kind::Commit => Err(BadName::new("a commit id", text, "it has 4 to 64 hex digits")),
+            ReferenceKind::Task => text.parse().map(Reference::Task),
+            ReferenceKind::Attempt => text.parse().map(Reference::Attempt),
+            ReferenceKind::Mission => text.parse().map(Reference::Mission),
+            ReferenceKind::Approval => text.parse().map(Reference::Approval),
+            ReferenceKind::Landing => text.parse().map(Reference::Landing),
+            ReferenceKind::Firing => text.parse().map(Reference::Firing),
+            ReferenceKind::Agent => AgentName::new(text).map(Reference::Agent),
+            ReferenceKind::Commit if is_commit_prefix(text) => {
+                Ok(Reference::Commit(text.to_ascii_lowercase()))
+            }
+            ReferenceKind::Commit => Err(BadName::new(
+                "a commit id",
+                text,
+                "it has 4 to 64 hex digits",
+            )),
         }
     }
 }
@@ -92,16 +102,16 @@ pub enum Reference {
 
 impl Reference {
     /// Returns the kind of this reading.
-    fn kind(&self) -> Kind {
+    fn kind(&self) -> ReferenceKind {
         match self {
-            Reference::Task(_) => Kind::Task,
-            Reference::Attempt(_) => Kind::Attempt,
-            Reference::Mission(_) => Kind::Mission,
-            Reference::Approval(_) => Kind::Approval,
-            Reference::Landing(_) => Kind::Landing,
-            Reference::Firing(_) => Kind::Firing,
-            Reference::Agent(_) => Kind::Agent,
-            Reference::Commit(_) => Kind::Commit,
+            Reference::Task(_) => ReferenceKind::Task,
+            Reference::Attempt(_) => ReferenceKind::Attempt,
+            Reference::Mission(_) => ReferenceKind::Mission,
+            Reference::Approval(_) => ReferenceKind::Approval,
+            Reference::Landing(_) => ReferenceKind::Landing,
+            Reference::Firing(_) => ReferenceKind::Firing,
+            Reference::Agent(_) => ReferenceKind::Agent,
+            Reference::Commit(_) => ReferenceKind::Commit,
         }
     }
 
@@ -121,7 +131,7 @@ impl Reference {
 
     /// Returns the text that can mean nothing else, such as `task:T5`.
     pub fn unambiguous(&self) -> String {
-        format!("{}:{}", self.kind().word(), self.id())
+        format!("{}:{}", self.kind().prefix(), self.id())
     }
 
     /// Returns whether the board has or once had the thing. Commits are not on the board, so the
@@ -157,13 +167,13 @@ impl Reference {
 
 impl fmt::Display for Reference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {}", self.kind().word(), self.id())
+        write!(f, "{} {}", self.kind().prefix(), self.id())
     }
 }
 
 /// The reason why a text names no single thing.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Unclear {
+pub enum UnclearReference {
     /// Several things have this name.
     Ambiguous(Vec<Reference>),
     /// The text has a valid form, but nothing of that name exists. This is its likeliest reading.
@@ -172,46 +182,75 @@ pub enum Unclear {
 
 /// Returns whether a text can be a commit id or the beginning of one.
 pub fn is_commit_prefix(text: &str) -> bool {
-    (MIN_COMMIT_PREFIX..=MAX_COMMIT_PREFIX).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_hexdigit())
+    (MIN_COMMIT_PREFIX..=MAX_COMMIT_PREFIX).contains(&text.len())
+        && text.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
 /// Returns every way to read `text` as one of `kinds`, the likeliest first.
 ///
-/// A number without its letter is read only as one of `bare`: `stop 5` may mean a task or a mission, but `show 5`
-/// always means the task, because a task, an attempt and a mission of that number exist in nearly every fleet.
-pub fn readings(text: &str, kinds: &[Kind], bare: &[Kind]) -> Result<Vec<Reference>, BadName> {
+/// A number without its letter is read only as one of `bare`: `stop 5` may mean a task or a
+/// mission, but `show 5` always means the task, because a task, an attempt and a mission of that
+/// number exist in nearly every fleet.
+pub fn readings(
+    text: &str,
+    kinds: &[ReferenceKind],
+    bare: &[ReferenceKind],
+) -> Result<Vec<Reference>, BadName> {
     if let Some((word, rest)) = text.split_once(':')
-        && let Some(kind) = kinds.iter().find(|kind| kind.word() == word)
+        && let Some(kind) = kinds.iter().find(|kind| kind.prefix() == word)
     {
-        return kind.read(rest).map(|reference| vec![reference]);
+        return kind.parse(rest).map(|reference| vec![reference]);
     }
-    let first = text.chars().next().map(|letter| letter.to_ascii_uppercase());
-    let allowed = |kind: &&Kind| match kind.letter() {
+    let first = text
+        .chars()
+        .next()
+        .map(|letter| letter.to_ascii_uppercase());
+    let allowed = |kind: &&ReferenceKind| match kind.letter() {
         None => true,
         Some(letter) => first == Some(letter) || bare.contains(kind),
     };
-    let found: Vec<Reference> = kinds.iter().filter(allowed).filter_map(|kind| kind.read(text).ok()).collect();
+    let found: Vec<Reference> = kinds
+        .iter()
+        .filter(allowed)
+        .filter_map(|kind| kind.parse(text).ok())
+        .collect();
     // A number that is too large names nothing. An agent with that name needs the prefix `agent:`.
     let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-    let is_only_agent = is_number && !bare.is_empty() && found.iter().all(|found| matches!(found, Reference::Agent(_)));
+    let is_only_agent = is_number
+        && !bare.is_empty()
+        && found
+            .iter()
+            .all(|found| matches!(found, Reference::Agent(_)));
     if found.is_empty() || is_only_agent {
         // The error of the kind that the letter names is the most helpful one.
-        let named = kinds.iter().find(|kind| kind.letter().is_some() && kind.letter() == first);
-        let kind = named.or(kinds.first()).copied().unwrap_or(Kind::Task);
-        kind.read(text)?;
-        return Err(BadName::new("an id", text, "write the letter and the number, such as T21"));
+        let named = kinds
+            .iter()
+            .find(|kind| kind.letter().is_some() && kind.letter() == first);
+        let kind = named
+            .or(kinds.first())
+            .copied()
+            .unwrap_or(ReferenceKind::Task);
+        kind.parse(text)?;
+        return Err(BadName::new(
+            "an id",
+            text,
+            "write the letter and the number, such as T21",
+        ));
     }
     Ok(found)
 }
 
 /// Picks the reading that exists, or reports why none can be picked.
-pub fn choose(readings: Vec<Reference>, exists: impl Fn(&Reference) -> bool) -> Result<Reference, Unclear> {
+pub fn choose(
+    readings: Vec<Reference>,
+    exists: impl Fn(&Reference) -> bool,
+) -> Result<Reference, UnclearReference> {
     let likeliest = readings.first().cloned();
     let mut found: Vec<Reference> = readings.into_iter().filter(exists).collect();
     match (found.len(), likeliest) {
         (1, _) => Ok(found.remove(0)),
-        (0, Some(likeliest)) => Err(Unclear::Missing(likeliest)),
-        _ => Err(Unclear::Ambiguous(found)),
+        (0, Some(likeliest)) => Err(UnclearReference::Missing(likeliest)),
+        _ => Err(UnclearReference::Ambiguous(found)),
     }
 }
 
@@ -219,8 +258,13 @@ pub fn choose(readings: Vec<Reference>, exists: impl Fn(&Reference) -> bool) -> 
 mod tests {
     use super::*;
 
-    const UNDO: &[Kind] = &[Kind::Task, Kind::Commit];
-    const STOP: &[Kind] = &[Kind::Task, Kind::Mission, Kind::Attempt, Kind::Agent];
+    const UNDO: &[ReferenceKind] = &[ReferenceKind::Task, ReferenceKind::Commit];
+    const STOP: &[ReferenceKind] = &[
+        ReferenceKind::Task,
+        ReferenceKind::Mission,
+        ReferenceKind::Attempt,
+        ReferenceKind::Agent,
+    ];
 
     fn task(id: u64) -> Reference {
         Reference::Task(TaskId(id))
@@ -236,36 +280,90 @@ mod tests {
 
     #[test]
     fn a_text_is_read_as_every_kind_of_id_that_it_can_be() {
-        let undo = |text: &str| readings(text, UNDO, &[Kind::Task]).ok();
+        let undo = |text: &str| readings(text, UNDO, &[ReferenceKind::Task]).ok();
         assert_eq!(undo("T12"), Some(vec![task(12)]));
         assert_eq!(undo("t12"), Some(vec![task(12)]));
-        assert_eq!(undo("12"), Some(vec![task(12)]), "two digits are too few for a commit");
-        assert_eq!(undo("35312334"), Some(vec![task(35_312_334), commit("35312334")]));
-        assert_eq!(undo("00001234"), Some(vec![task(1_234), commit("00001234")]));
+        assert_eq!(
+            undo("12"),
+            Some(vec![task(12)]),
+            "two digits are too few for a commit"
+        );
+        assert_eq!(
+            undo("35312334"),
+            Some(vec![task(35_312_334), commit("35312334")])
+        );
+        assert_eq!(
+            undo("00001234"),
+            Some(vec![task(1_234), commit("00001234")])
+        );
         assert_eq!(undo("ABCDEF12"), Some(vec![commit("abcdef12")]));
         assert_eq!(undo("task:35312334"), Some(vec![task(35_312_334)]));
         assert_eq!(undo("commit:35312334"), Some(vec![commit("35312334")]));
         let long = "1".repeat(40);
-        assert_eq!(undo(&long), Some(vec![commit(&long)]), "no task has so high a number");
-        for bad in ["", "nonsense", "T", "commit:12", "commit:xyz1", "task:abcd", "agent:bob", "-1"] {
+        assert_eq!(
+            undo(&long),
+            Some(vec![commit(&long)]),
+            "no task has so high a number"
+        );
+        for bad in [
+            "",
+            "nonsense",
+            "T",
+            "commit:12",
+            "commit:xyz1",
+            "task:abcd",
+            "agent:bob",
+            "-1",
+        ] {
             assert_eq!(undo(bad), None, "{bad:?}");
         }
-        let stop = |text: &str| readings(text, STOP, &[Kind::Task, Kind::Mission]).expect("a valid id");
-        assert_eq!(stop("5"), [task(5), Reference::Mission(MissionId(5)), agent("5")]);
+        let stop = |text: &str| {
+            readings(text, STOP, &[ReferenceKind::Task, ReferenceKind::Mission])
+                .expect("a valid id")
+        };
+        assert_eq!(
+            stop("5"),
+            [task(5), Reference::Mission(MissionId(5)), agent("5")]
+        );
         assert_eq!(stop("m5"), [Reference::Mission(MissionId(5)), agent("m5")]);
         assert_eq!(stop("A5"), [Reference::Attempt(AttemptId(5)), agent("A5")]);
-        assert_eq!(stop("amber"), [agent("amber")], "a letter alone does not make an attempt id");
+        assert_eq!(
+            stop("amber"),
+            [agent("amber")],
+            "a letter alone does not make an attempt id"
+        );
         assert_eq!(stop("agent:T5"), [agent("T5")]);
     }
 
     /// Every reading has a text that is read as nothing else.
     #[test]
     fn every_reading_has_an_unambiguous_spelling() {
-        for text in ["5", "T5", "A5", "M5", "Q5", "L5", "abcd", "12345678", "shop-dev/lead"] {
-            let kinds =
-                &[Kind::Task, Kind::Attempt, Kind::Mission, Kind::Approval, Kind::Landing, Kind::Agent, Kind::Commit];
+        for text in [
+            "5",
+            "T5",
+            "A5",
+            "M5",
+            "Q5",
+            "L5",
+            "abcd",
+            "12345678",
+            "shop-dev/lead",
+        ] {
+            let kinds = &[
+                ReferenceKind::Task,
+                ReferenceKind::Attempt,
+                ReferenceKind::Mission,
+                ReferenceKind::Approval,
+                ReferenceKind::Landing,
+                ReferenceKind::Agent,
+                ReferenceKind::Commit,
+            ];
             for reading in readings(text, kinds, kinds).expect("a valid id") {
-                assert_eq!(readings(&reading.unambiguous(), kinds, kinds), Ok(vec![reading]), "{text}");
+                assert_eq!(
+                    readings(&reading.unambiguous(), kinds, kinds),
+                    Ok(vec![reading]),
+                    "{text}"
+                );
             }
         }
     }
@@ -273,9 +371,21 @@ mod tests {
     #[test]
     fn the_reading_that_exists_is_chosen_and_two_are_ambiguous() {
         let both = || vec![task(35_312_334), commit("35312334")];
-        assert_eq!(choose(both(), |reading| matches!(reading, Reference::Commit(_))), Ok(commit("35312334")));
-        assert_eq!(choose(both(), |reading| matches!(reading, Reference::Task(_))), Ok(task(35_312_334)));
-        assert_eq!(choose(both(), |_| true), Err(Unclear::Ambiguous(both())));
-        assert_eq!(choose(both(), |_| false), Err(Unclear::Missing(task(35_312_334))));
+        assert_eq!(
+            choose(both(), |reading| matches!(reading, Reference::Commit(_))),
+            Ok(commit("35312334"))
+        );
+        assert_eq!(
+            choose(both(), |reading| matches!(reading, Reference::Task(_))),
+            Ok(task(35_312_334))
+        );
+        assert_eq!(
+            choose(both(), |_| true),
+            Err(UnclearReference::Ambiguous(both()))
+        );
+        assert_eq!(
+            choose(both(), |_| false),
+            Err(UnclearReference::Missing(task(35_312_334)))
+        );
     }
 }

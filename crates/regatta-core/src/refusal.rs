@@ -5,21 +5,21 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::claim::Owner;
+use crate::claim::ClaimOwner;
 use crate::command::Actor;
 use crate::ids::{
-    AgentName, ApprovalId, AttemptId, ClaimId, LandingId, MissionId, ProjectName, RequestKey, RunnerName, TaskId,
-    TeamName,
+    AgentName, ApprovalId, AttemptId, ClaimId, LandingId, MissionId, ProjectName, RequestKey,
+    RunnerName, TaskId, TeamName,
 };
 use crate::pattern::Uri;
-use crate::task::Status;
+use crate::task::TaskStatus;
 
 /// The holder of a claim that conflicts with a requested one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct Holder {
+pub struct ClaimHolder {
     pub claim: Option<ClaimId>,
-    pub owner: Owner,
+    pub owner: ClaimOwner,
     pub uri: Uri,
     /// Milliseconds until the claim expires, if it does; a lower bound, because it may be renewed.
     pub ends_in_ms: Option<u64>,
@@ -28,7 +28,7 @@ pub struct Holder {
 
 /// The class of a refusal, which decides the exit code and the HTTP status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Class {
+pub enum RefusalClass {
     /// The request itself is wrong: exit 2, HTTP 400.
     Usage,
     /// The request names something that does not exist: exit 1, HTTP 404.
@@ -56,10 +56,10 @@ pub enum Refusal {
         hint: String,
     },
     ClaimHeld {
-        holders: Vec<Holder>,
+        holders: Vec<ClaimHolder>,
     },
     Deadlock {
-        cycle: Vec<Owner>,
+        cycle: Vec<ClaimOwner>,
     },
     ClaimEnded {
         claim: ClaimId,
@@ -95,7 +95,8 @@ pub enum Refusal {
         team: TeamName,
         cannot: String,
     },
-    AlreadyThere {
+    #[serde(rename = "already_there")]
+    AlreadyExists {
         what: String,
     },
     InUse {
@@ -114,14 +115,15 @@ pub enum Refusal {
         running: u32,
         max: u32,
     },
-    Illegal {
+    #[serde(rename = "illegal")]
+    IllegalTransition {
         task: TaskId,
-        from: Status,
-        to: Status,
+        from: TaskStatus,
+        to: TaskStatus,
     },
     Finished {
         task: TaskId,
-        status: Status,
+        status: TaskStatus,
     },
     StaleAttempt {
         task: TaskId,
@@ -137,11 +139,11 @@ pub enum Refusal {
     },
     NothingToLand {
         task: TaskId,
-        status: Status,
+        status: TaskStatus,
     },
     NothingToUndo {
         task: TaskId,
-        status: Status,
+        status: TaskStatus,
     },
     PersonNeeded {
         task: TaskId,
@@ -159,10 +161,13 @@ pub enum Refusal {
     },
     Changed {
         what: String,
-        since: u64,
-        at: u64,
+        #[serde(rename = "since")]
+        seen_revision: u64,
+        #[serde(rename = "at")]
+        current_revision: u64,
     },
-    TakenBack {
+    #[serde(rename = "taken_back")]
+    AlreadyUndone {
         task: TaskId,
         by: TaskId,
         has_landed: bool,
@@ -172,23 +177,31 @@ pub enum Refusal {
 impl Refusal {
     /// Returns the refusal as `by` should read it: an agent that is itself at capacity gets its own
     /// message.
-    pub(crate) fn told_to(self, by: &Actor) -> Refusal {
+    pub(crate) fn addressed_to(self, by: &Actor) -> Refusal {
         match self {
-            Refusal::AtCapacity { agent, running, max } if *by == Actor::Agent(agent.clone()) => {
-                Refusal::NoCapacity { running, max }
-            }
+            Refusal::AtCapacity {
+                agent,
+                running,
+                max,
+            } if *by == Actor::Agent(agent.clone()) => Refusal::NoCapacity { running, max },
             other => other,
         }
     }
 
     /// Refuses a request that is wrong in itself.
     pub(crate) fn invalid(what: impl Into<String>, hint: impl Into<String>) -> Refusal {
-        Refusal::Invalid { what: what.into(), hint: hint.into() }
+        Refusal::Invalid {
+            what: what.into(),
+            hint: hint.into(),
+        }
     }
 
     /// Refuses an unknown id. Every command exits with 1 then.
     pub fn missing(what: impl Into<String>, hint: impl Into<String>) -> Refusal {
-        Refusal::Missing { what: what.into(), hint: hint.into() }
+        Refusal::Missing {
+            what: what.into(),
+            hint: hint.into(),
+        }
     }
 
     /// Returns the stable code that scripts test.
@@ -209,12 +222,12 @@ impl Refusal {
             Refusal::NoSuchLanding { .. } => "no_such_landing",
             Refusal::NoSuchTeam { .. } => "no_such_team",
             Refusal::TeamRuns { .. } => "team_runs",
-            Refusal::AlreadyThere { .. } => "already_exists",
+            Refusal::AlreadyExists { .. } => "already_exists",
             Refusal::InUse { .. } => "in_use",
             Refusal::AtCapacity { .. } => "at_capacity",
             Refusal::RunByRegatta { .. } => "run_by_regatta",
             Refusal::NoCapacity { .. } => "no_capacity",
-            Refusal::Illegal { .. } => "illegal_transition",
+            Refusal::IllegalTransition { .. } => "illegal_transition",
             Refusal::Finished { .. } => "already_finished",
             Refusal::StaleAttempt { .. } => "stale_attempt",
             Refusal::Changed { .. } => "changed",
@@ -222,7 +235,7 @@ impl Refusal {
             Refusal::NotOffered { .. } => "not_offered",
             Refusal::NothingToLand { .. } => "nothing_to_land",
             Refusal::NothingToUndo { .. } => "nothing_to_undo",
-            Refusal::TakenBack { .. } => "taken_back",
+            Refusal::AlreadyUndone { .. } => "taken_back",
             Refusal::PersonNeeded { .. } => "person_needed",
             Refusal::StaleLanding { .. } => "stale_landing",
             Refusal::KeyReused { .. } => "key_reused",
@@ -231,9 +244,9 @@ impl Refusal {
     }
 
     /// Returns the class, which decides the exit code and the HTTP status.
-    pub fn class(&self) -> Class {
+    pub fn class(&self) -> RefusalClass {
         match self {
-            Refusal::Invalid { .. } | Refusal::Cycle { .. } => Class::Usage,
+            Refusal::Invalid { .. } | Refusal::Cycle { .. } => RefusalClass::Usage,
             Refusal::Missing { .. }
             | Refusal::NoSuchProject { .. }
             | Refusal::NoSuchAgent { .. }
@@ -241,7 +254,7 @@ impl Refusal {
             | Refusal::NoSuchRunner { .. }
             | Refusal::NoSuchMission { .. }
             | Refusal::NoSuchTeam { .. }
-            | Refusal::NoSuchLanding { .. } => Class::Missing,
+            | Refusal::NoSuchLanding { .. } => RefusalClass::Missing,
             Refusal::ClaimHeld { .. }
             | Refusal::Deadlock { .. }
             | Refusal::ClaimEnded { .. }
@@ -251,25 +264,25 @@ impl Refusal {
             | Refusal::StaleLanding { .. }
             | Refusal::KeyReused { .. }
             | Refusal::AlreadyAnswered { .. }
-            | Refusal::AlreadyThere { .. }
+            | Refusal::AlreadyExists { .. }
             | Refusal::TeamRuns { .. }
-            | Refusal::InUse { .. } => Class::Conflict,
-            Refusal::Changed { .. } => Class::Changed,
+            | Refusal::InUse { .. } => RefusalClass::Conflict,
+            Refusal::Changed { .. } => RefusalClass::Changed,
             Refusal::AtCapacity { .. }
             | Refusal::RunByRegatta { .. }
             | Refusal::NoCapacity { .. }
-            | Refusal::Illegal { .. }
+            | Refusal::IllegalTransition { .. }
             | Refusal::Finished { .. }
             | Refusal::NotOffered { .. }
             | Refusal::NothingToLand { .. }
             | Refusal::NothingToUndo { .. }
-            | Refusal::TakenBack { .. }
-            | Refusal::PersonNeeded { .. } => Class::State,
+            | Refusal::AlreadyUndone { .. }
+            | Refusal::PersonNeeded { .. } => RefusalClass::State,
         }
     }
 
     /// Returns whether the same request may succeed later without a change.
-    pub fn retryable(&self) -> bool {
+    pub fn is_retryable(&self) -> bool {
         matches!(
             self,
             Refusal::ClaimHeld { .. }
@@ -280,22 +293,27 @@ impl Refusal {
     }
 
     /// Returns the id of the item that the refusal is about, if there is one.
-    pub fn about(&self) -> Option<String> {
+    pub fn subject_id(&self) -> Option<String> {
         match self {
-            Refusal::ClaimHeld { holders } => holders.first().and_then(|it| it.claim).map(|it| it.to_string()),
-            Refusal::ClaimEnded { claim } | Refusal::StaleClaimToken { claim } => Some(claim.to_string()),
+            Refusal::ClaimHeld { holders } => holders
+                .first()
+                .and_then(|it| it.claim)
+                .map(|it| it.to_string()),
+            Refusal::ClaimEnded { claim } | Refusal::StaleClaimToken { claim } => {
+                Some(claim.to_string())
+            }
             Refusal::NoSuchTask { task }
-            | Refusal::Illegal { task, .. }
+            | Refusal::IllegalTransition { task, .. }
             | Refusal::Finished { task, .. }
             | Refusal::StaleAttempt { task, .. }
             | Refusal::NotOffered { task, .. }
             | Refusal::NothingToLand { task, .. }
             | Refusal::NothingToUndo { task, .. }
-            | Refusal::TakenBack { task, .. }
+            | Refusal::AlreadyUndone { task, .. }
             | Refusal::PersonNeeded { task, .. } => Some(task.to_string()),
-            Refusal::AtCapacity { agent, .. } | Refusal::NoSuchAgent { agent } | Refusal::RunByRegatta { agent } => {
-                Some(agent.to_string())
-            }
+            Refusal::AtCapacity { agent, .. }
+            | Refusal::NoSuchAgent { agent }
+            | Refusal::RunByRegatta { agent } => Some(agent.to_string()),
             _ => None,
         }
     }
@@ -305,9 +323,19 @@ impl Refusal {
         match self {
             Refusal::Invalid { what, .. } | Refusal::Missing { what, .. } => what.clone(),
             Refusal::ClaimHeld { holders } => {
-                let Some(first) = holders.first() else { return "the claim is held".into() };
-                let more = if holders.len() > 1 { format!(" and {} more", holders.len() - 1) } else { String::new() };
-                let memo = if first.memo.is_empty() { String::new() } else { format!(" ({})", first.memo) };
+                let Some(first) = holders.first() else {
+                    return "the claim is held".into();
+                };
+                let more = if holders.len() > 1 {
+                    format!(" and {} more", holders.len() - 1)
+                } else {
+                    String::new()
+                };
+                let memo = if first.memo.is_empty() {
+                    String::new()
+                } else {
+                    format!(" ({})", first.memo)
+                };
                 match first.ends_in_ms {
                     Some(ms) => format!(
                         "{} is held by {}{memo}, for {} more unless renewed{more}",
@@ -322,8 +350,12 @@ impl Refusal {
                 let names: Vec<String> = cycle.iter().map(ToString::to_string).collect();
                 format!("deadlock: {} wait for each other", names.join(" and "))
             }
-            Refusal::ClaimEnded { claim } => format!("{claim} has ended: it was released, or it expired"),
-            Refusal::StaleClaimToken { claim } => format!("that is not the token of {claim}, so nothing was changed"),
+            Refusal::ClaimEnded { claim } => {
+                format!("{claim} has ended: it was released, or it expired")
+            }
+            Refusal::StaleClaimToken { claim } => {
+                format!("that is not the token of {claim}, so nothing was changed")
+            }
             Refusal::NoSuchProject { project } => format!("there is no project {project}"),
             Refusal::NoSuchAgent { agent } => format!("there is no agent {agent}"),
             Refusal::NoSuchTask { task } => format!("there is no task {task}"),
@@ -336,51 +368,100 @@ impl Refusal {
             Refusal::TeamRuns { team, cannot } => {
                 format!("team {team} is running, so this cannot be done now: {cannot}")
             }
-            Refusal::NoSuchLanding { landing } => format!("there is no landing {landing} in the queue"),
-            Refusal::AlreadyThere { what } => format!("{what} already exists with different settings"),
+            Refusal::NoSuchLanding { landing } => {
+                format!("there is no landing {landing} in the queue")
+            }
+            Refusal::AlreadyExists { what } => {
+                format!("{what} already exists with different settings")
+            }
             Refusal::InUse { what, by } => format!("{what} is in use by {by}"),
-            Refusal::AtCapacity { agent, running, max } => {
+            Refusal::AtCapacity {
+                agent,
+                running,
+                max,
+            } => {
                 format!("Agent \"{agent}\" is at capacity ({running}/{max} tasks)")
             }
             Refusal::RunByRegatta { agent } => {
-                format!("Regatta runs {agent} itself and starts its program for each task it is given")
+                format!(
+                    "Regatta runs {agent} itself and starts its program for each task it is given"
+                )
             }
             Refusal::NoCapacity { running, max } => {
                 format!("You have no capacity ({running}/{max} tasks). Complete a task first.")
             }
-            Refusal::Illegal { task, from, to } if from.word() == to.word() => {
+            Refusal::IllegalTransition { task, from, to } if from.label() == to.label() => {
                 format!("{task} {}, and this cannot change it", from.phrase())
             }
-            Refusal::Illegal { task, from, to } => {
-                format!("{task} {}, and cannot become {}", from.phrase(), to.word())
+            Refusal::IllegalTransition { task, from, to } => {
+                format!("{task} {}, and cannot become {}", from.phrase(), to.label())
             }
-            Refusal::Finished { task, status } => format!("{task} {}", status.already()),
-            Refusal::Changed { what, since, at } => {
-                format!("{what} changed at revision {at}; you have seen it only up to revision {since}")
+            Refusal::Finished { task, status } => format!("{task} {}", status.already_phrase()),
+            Refusal::Changed {
+                what,
+                seen_revision: since,
+                current_revision: at,
+            } => {
+                format!(
+                    "{what} changed at revision {at}; you have seen it only up to revision {since}"
+                )
             }
-            Refusal::StaleAttempt { task, attempt, live: Some(live) } => {
+            Refusal::StaleAttempt {
+                task,
+                attempt,
+                live: Some(live),
+            } => {
                 format!("{attempt} is no longer the current attempt of {task}: {live} is")
             }
-            Refusal::StaleAttempt { task, attempt, live: None } => {
-                format!("{attempt} is no longer the current attempt of {task}, or its token is wrong")
+            Refusal::StaleAttempt {
+                task,
+                attempt,
+                live: None,
+            } => {
+                format!(
+                    "{attempt} is no longer the current attempt of {task}, or its token is wrong"
+                )
             }
             Refusal::Cycle { tasks } => {
                 let names: Vec<String> = tasks.iter().map(ToString::to_string).collect();
-                format!("these tasks would wait for each other forever: {}", names.join(" → "))
+                format!(
+                    "these tasks would wait for each other forever: {}",
+                    names.join(" → ")
+                )
             }
             Refusal::NotOffered { task, agent } => format!("{task} is not offered to {agent}"),
             Refusal::NothingToLand { task, status } => {
-                format!("{task} {} and has no finished work to land", status.phrase())
+                format!(
+                    "{task} {} and has no finished work to land",
+                    status.phrase()
+                )
             }
             Refusal::NothingToUndo { task, status } => {
-                format!("{task} {} and has nothing on the trunk to undo", status.phrase())
+                format!(
+                    "{task} {} and has nothing on the trunk to undo",
+                    status.phrase()
+                )
             }
-            Refusal::TakenBack { task, by, has_landed: true } => format!("{task} landed, and {by} undid it"),
-            Refusal::TakenBack { task, by, has_landed: false } => format!("{by} is already undoing {task}"),
-            Refusal::PersonNeeded { task, reason } => format!("an agent cannot approve {task}: {reason}"),
-            Refusal::KeyReused { key } => format!("the request key {key} was used for another request"),
+            Refusal::AlreadyUndone {
+                task,
+                by,
+                has_landed: true,
+            } => format!("{task} landed, and {by} undid it"),
+            Refusal::AlreadyUndone {
+                task,
+                by,
+                has_landed: false,
+            } => format!("{by} is already undoing {task}"),
+            Refusal::PersonNeeded { task, reason } => {
+                format!("an agent cannot approve {task}: {reason}")
+            }
+            Refusal::KeyReused { key } => {
+                format!("the request key {key} was used for another request")
+            }
             Refusal::AlreadyAnswered { approval, by } => format!("{approval} was answered by {by}"),
-            Refusal::StaleLanding { landing } => format!("this report on {landing} is outdated and changes nothing"),
+            Refusal::StaleLanding { landing } => {
+                format!("this report on {landing} is outdated and changes nothing")
+            }
         }
     }
 
@@ -391,7 +472,9 @@ impl Refusal {
             Refusal::ClaimHeld { .. } => {
                 "wait for it with --wait 30s, or see who holds what: regatta claim list".into()
             }
-            Refusal::Deadlock { .. } => "release what you hold first, or ask for everything in one claim".into(),
+            Refusal::Deadlock { .. } => {
+                "release what you hold first, or ask for everything in one claim".into()
+            }
             Refusal::ClaimEnded { .. } => "acquire it again: regatta claim acquire URI".into(),
             Refusal::StaleClaimToken { .. } => {
                 "use the token that acquire printed: regatta claim list shows who holds it".into()
@@ -400,40 +483,61 @@ impl Refusal {
                 "see them with regatta project list, or add this repository: regatta init".into()
             }
             Refusal::NoSuchAgent { agent } => format!(
-                "see them: regatta agent list; add it: regatta agent add {agent} --runtime outside (or --preset NAME, if \
+                "see them: regatta agent list; add it: regatta agent add {agent} --runtime outside \
+                 (or --preset NAME, if \
                  Regatta runs its program)"
             ),
             Refusal::NoSuchTask { .. } => "see them with regatta task list".into(),
             Refusal::NoSuchRunner { .. } => "see regatta runner list".into(),
-            Refusal::StaleRunner { .. } => "register again; regatta runner does so automatically".into(),
+            Refusal::StaleRunner { .. } => {
+                "register again; regatta runner does so automatically".into()
+            }
             Refusal::NoSuchMission { .. } => "see what runs with regatta status".into(),
             Refusal::NoSuchLanding { .. } => "see the queue with regatta queue".into(),
             Refusal::NoSuchTeam { .. } => "see them with regatta team list".into(),
             Refusal::TeamRuns { team, .. } => format!(
-                "stop it, edit it, launch it again: regatta team stop {team}, regatta team edit {team}, regatta team \
+                "stop it, edit it, launch it again: regatta team stop {team}, regatta team edit \
+                 {team}, regatta team \
                  relaunch {team}"
             ),
-            Refusal::AlreadyThere { .. } => "choose another name, or change the existing one".into(),
+            Refusal::AlreadyExists { .. } => {
+                "choose another name, or change the existing one".into()
+            }
             Refusal::InUse { .. } => "wait until that has ended, or stop it: regatta stop".into(),
             Refusal::AtCapacity { .. } => {
                 "offer it (--offer), queue it (--queue), or wait until a task has finished".into()
             }
             Refusal::RunByRegatta { agent } => format!(
-                "give it a task: regatta assign T5 {agent}; to do one yourself in its name: regatta task poll --as {agent} \
+                "give it a task: regatta assign T5 {agent}; to do one yourself in its name: \
+                 regatta task poll --as {agent} \
                  --by-hand"
             ),
-            Refusal::NoCapacity { .. } => "finish one with regatta task finish, or raise max_tasks".into(),
-            Refusal::Illegal { task, .. } => format!("see where it is: regatta show {task}"),
+            Refusal::NoCapacity { .. } => {
+                "finish one with regatta task finish, or raise max_tasks".into()
+            }
+            Refusal::IllegalTransition { task, .. } => {
+                format!("see where it is: regatta show {task}")
+            }
             Refusal::Finished { task, .. } => format!("see what it did: regatta show {task}"),
             Refusal::Changed { what, .. } => format!("look at it again: regatta show {what}"),
-            Refusal::StaleAttempt { .. } => "stop working on it and poll again: regatta task poll".into(),
+            Refusal::StaleAttempt { .. } => {
+                "stop working on it and poll again: regatta task poll".into()
+            }
             Refusal::Cycle { .. } => "remove one of these blockers".into(),
             Refusal::NotOffered { task, .. } => format!("see who has it: regatta show {task}"),
             Refusal::NothingToLand { task, .. } => format!("see why: regatta why {task}"),
             Refusal::PersonNeeded { task, .. } => format!("ask a person: regatta land {task}"),
             Refusal::NothingToUndo { task, .. } => format!("see what it did: regatta show {task}"),
-            Refusal::TakenBack { by, has_landed: true, .. } => format!("to bring it back: regatta undo {by}"),
-            Refusal::TakenBack { by, has_landed: false, .. } => format!("see how far that is: regatta why {by}"),
+            Refusal::AlreadyUndone {
+                by,
+                has_landed: true,
+                ..
+            } => format!("to bring it back: regatta undo {by}"),
+            Refusal::AlreadyUndone {
+                by,
+                has_landed: false,
+                ..
+            } => format!("see how far that is: regatta why {by}"),
             Refusal::KeyReused { .. } => "use a new key for each request".into(),
             Refusal::AlreadyAnswered { .. } => "see what is open: regatta inbox".into(),
             Refusal::StaleLanding { .. } => "see the queue with regatta queue".into(),

@@ -3,32 +3,33 @@
 //!
 //! A runner is up as long as it sends heartbeats. When a runner is lost, its work is given to
 //! others only after its programs must have ended: a runner stops its programs if it gets no answer
-//! from the daemon for [`FENCE_MS`], and the daemon waits longer than that ([`LOST_MS`]).
+//! from the daemon for [`SELF_FENCE_TIMEOUT_MS`], and the daemon waits longer than that
+//! ([`LOST_TIMEOUT_MS`]).
 
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
 use crate::agent::{Agent, MAX_TASKS};
-use crate::attempt::{self, Cause};
+use crate::attempt::{self, AttemptCause};
 use crate::board::{Board, Draft};
 use crate::event::{Event, facts};
 use crate::ids::{AgentName, Now, RunnerName};
 use crate::refusal::Refusal;
-use crate::task::{self, Again};
+use crate::task::{self, NextAttempt};
 
 /// Interval of a runner's heartbeats.
-pub const BEAT_MS: u64 = 15_000;
+pub const HEARTBEAT_INTERVAL_MS: u64 = 15_000;
 /// Time without an answer from the daemon after which a runner stops its programs.
-pub const FENCE_MS: u64 = 45_000;
+pub const SELF_FENCE_TIMEOUT_MS: u64 = 45_000;
 /// Time without a heartbeat after which a runner is lost.
-pub const LOST_MS: u64 = 60_000;
+pub const LOST_TIMEOUT_MS: u64 = 60_000;
 
 /// The state of a runner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
-pub enum State {
+pub enum RunnerState {
     Up,
     /// It takes nothing new, and leaves when its attempts have ended.
     Draining,
@@ -56,39 +57,46 @@ pub struct Runner {
     pub max_tasks: u32,
     /// Version of its program.
     pub version: String,
-    pub state: State,
+    pub state: RunnerState,
     /// Number of its current process. Requests of an older process with the same name are refused.
     pub session: u64,
     /// Time at which it is lost without another heartbeat, on the fleet clock.
-    pub expires_at: Option<u64>,
-    pub since_wall: u64,
-    pub seen_wall: u64,
+    #[serde(rename = "expires_at")]
+    pub expires_fleet_ms: Option<u64>,
+    #[serde(rename = "since_wall")]
+    pub since_unix_ms: u64,
+    #[serde(rename = "seen_wall")]
+    pub last_seen_unix_ms: u64,
 }
 
 impl Runner {
     /// Returns whether it may run this agent's programs.
-    pub fn serves(&self, agent: &Agent) -> bool {
+    pub fn can_run(&self, agent: &Agent) -> bool {
         (self.agents.is_empty() || self.agents.contains(&agent.name))
-            && agent.profile.labels.iter().all(|it| self.labels.contains(it))
+            && agent
+                .profile
+                .labels
+                .iter()
+                .all(|it| self.labels.contains(it))
     }
 
     /// Returns whether its programs may be running.
-    pub fn is_there(&self) -> bool {
-        matches!(self.state, State::Up | State::Draining)
+    pub fn is_present(&self) -> bool {
+        matches!(self.state, RunnerState::Up | RunnerState::Draining)
     }
 }
 
 facts! {
-    Registered { runner: Runner }
-    Renewed { runner: RunnerName, expires_at: u64 }
-    Changed { runner: RunnerName, state: State, reason: String }
-    Removed { runner: RunnerName }
+    RunnerRegistered { runner: Runner }
+    RunnerRenewed { runner: RunnerName, expires_at: u64 }
+    RunnerChanged { runner: RunnerName, state: RunnerState, reason: String }
+    RunnerRemoved { runner: RunnerName }
 }
 
 /// A runner's registration; see [`register`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct Register {
+pub struct RegisterRunner {
     pub name: RunnerName,
     pub identity: String,
     /// The server sets the access token and ignores a sent value.
@@ -104,10 +112,13 @@ pub struct Register {
 }
 
 /// Registers a runner, or a known runner that comes back. Returns its session number.
-pub fn register(draft: &mut Draft, ask: Register, now: Now) -> Result<u64, Refusal> {
+pub fn register(draft: &mut Draft, ask: RegisterRunner, now: Now) -> Result<u64, Refusal> {
     if !(1..=MAX_TASKS).contains(&ask.max_tasks) {
         return Err(Refusal::invalid(
-            format!("a runner takes 1 to {MAX_TASKS} tasks at once, not {}", ask.max_tasks),
+            format!(
+                "a runner takes 1 to {MAX_TASKS} tasks at once, not {}",
+                ask.max_tasks
+            ),
             "give a number in that range: --max-tasks 4",
         ));
     }
@@ -118,7 +129,11 @@ pub fn register(draft: &mut Draft, ask: Register, now: Now) -> Result<u64, Refus
         ));
     }
     let odd = |it: &&String| {
-        it.is_empty() || it.len() > 64 || !it.bytes().all(|it| it.is_ascii_alphanumeric() || b"-_.:".contains(&it))
+        it.is_empty()
+            || it.len() > 64
+            || !it
+                .bytes()
+                .all(|it| it.is_ascii_alphanumeric() || b"-_.:".contains(&it))
     };
     if let Some(label) = ask.labels.iter().find(odd) {
         return Err(Refusal::invalid(
@@ -129,13 +144,20 @@ pub fn register(draft: &mut Draft, ask: Register, now: Now) -> Result<u64, Refus
     let known = draft.board().runners.get(&ask.name).cloned();
     if let Some(known) = &known
         && (known.identity != ask.identity || known.token != ask.token)
-        && known.is_there()
+        && known.is_present()
     {
-        return Err(Refusal::InUse { what: format!("runner {}", ask.name), by: "another machine".into() });
+        return Err(Refusal::InUse {
+            what: format!("runner {}", ask.name),
+            by: "another machine".into(),
+        });
     }
     // Another installation does not have the workspaces of the old one.
     if known.as_ref().is_some_and(|it| it.identity != ask.identity) {
-        lose_attempts(draft, &ask.name, "its runner was replaced by another machine")?;
+        lose_attempts(
+            draft,
+            &ask.name,
+            "its runner was replaced by another machine",
+        )?;
     }
     let session = draft.next_revision();
     let runner = Runner {
@@ -146,129 +168,208 @@ pub fn register(draft: &mut Draft, ask: Register, now: Now) -> Result<u64, Refus
         agents: ask.agents,
         max_tasks: ask.max_tasks,
         version: ask.version,
-        state: State::Up,
+        state: RunnerState::Up,
         session,
-        expires_at: Some(now.at + LOST_MS),
-        since_wall: now.wall,
-        seen_wall: now.wall,
+        expires_fleet_ms: Some(now.fleet_ms + LOST_TIMEOUT_MS),
+        since_unix_ms: now.unix_ms,
+        last_seen_unix_ms: now.unix_ms,
     };
-    draft.record(Event::RunnerRegistered(Registered { runner }));
+    draft.record(Event::RunnerRegistered(RunnerRegistered { runner }));
     Ok(session)
 }
 
 /// Returns the runner, if `session` is its current process.
-pub fn speaks_for(board: &Board, name: &RunnerName, session: u64) -> Result<Arc<Runner>, Refusal> {
+pub fn require_session(
+    board: &Board,
+    name: &RunnerName,
+    session: u64,
+) -> Result<Arc<Runner>, Refusal> {
     let runner = find(board, name)?;
-    if runner.session != session || !runner.is_there() {
-        return Err(Refusal::StaleRunner { runner: name.clone() });
+    if runner.session != session || !runner.is_present() {
+        return Err(Refusal::StaleRunner {
+            runner: name.clone(),
+        });
     }
     Ok(runner)
 }
 
 /// Records a heartbeat.
-pub fn beat(draft: &mut Draft, name: &RunnerName, session: u64, now: Now) -> Result<(), Refusal> {
-    speaks_for(draft.board(), name, session)?;
-    draft.record(Event::RunnerRenewed(Renewed { runner: name.clone(), expires_at: now.at + LOST_MS }));
+pub fn heartbeat(
+    draft: &mut Draft,
+    name: &RunnerName,
+    session: u64,
+    now: Now,
+) -> Result<(), Refusal> {
+    require_session(draft.board(), name, session)?;
+    draft.record(Event::RunnerRenewed(RunnerRenewed {
+        runner: name.clone(),
+        expires_at: now.fleet_ms + LOST_TIMEOUT_MS,
+    }));
     Ok(())
 }
 
 /// Drains a runner: it takes nothing new, and leaves when its attempts have ended.
 pub fn drain(draft: &mut Draft, name: &RunnerName, reason: &str) -> Result<(), Refusal> {
     match find(draft.board(), name)?.state {
-        State::Up => change(draft, name, State::Draining, reason),
-        State::Draining | State::Offline | State::Lost => {}
+        RunnerState::Up => record_state(draft, name, RunnerState::Draining, reason),
+        RunnerState::Draining | RunnerState::Offline | RunnerState::Lost => {}
     }
     Ok(())
 }
 
 /// Signs a runner off, after nothing of it runs any more.
-pub fn leave(draft: &mut Draft, name: &RunnerName, session: u64) -> Result<(), Refusal> {
-    speaks_for(draft.board(), name, session)?;
+pub fn sign_off(draft: &mut Draft, name: &RunnerName, session: u64) -> Result<(), Refusal> {
+    require_session(draft.board(), name, session)?;
     lose_attempts(draft, name, "its runner has left")?;
-    change(draft, name, State::Offline, "it signed off");
+    record_state(draft, name, RunnerState::Offline, "it signed off");
     Ok(())
 }
 
 /// Removes a runner that is not up. Unfinished work on its machine is given up.
 pub fn remove(draft: &mut Draft, name: &RunnerName) -> Result<(), Refusal> {
-    if find(draft.board(), name)?.is_there() {
-        return Err(Refusal::InUse { what: format!("runner {name}"), by: "its own process, which is up".into() });
+    if find(draft.board(), name)?.is_present() {
+        return Err(Refusal::InUse {
+            what: format!("runner {name}"),
+            by: "its own process, which is up".into(),
+        });
     }
-    draft.record(Event::RunnerRemoved(Removed { runner: name.clone() }));
+    draft.record(Event::RunnerRemoved(RunnerRemoved {
+        runner: name.clone(),
+    }));
     Ok(())
 }
 
 /// Marks a runner as lost if its heartbeats stopped for too long. Its tasks wait for another
 /// runner, without counting a failure.
 pub(crate) fn expire(draft: &mut Draft, name: &RunnerName, now: Now) -> Result<(), Refusal> {
-    let over = draft.board().runners.get(name).is_some_and(|it| it.expires_at.is_some_and(|at| at <= now.at));
+    let over = draft
+        .board()
+        .runners
+        .get(name)
+        .is_some_and(|it| it.expires_fleet_ms.is_some_and(|at| at <= now.fleet_ms));
     if over {
         lose_attempts(draft, name, &format!("its runner {name} was lost"))?;
-        change(draft, name, State::Lost, "its heartbeats stopped");
+        record_state(draft, name, RunnerState::Lost, "its heartbeats stopped");
     }
     Ok(())
 }
 
 /// Renews the lease of each runner that is up, after the daemon was down.
-pub(crate) fn refresh(draft: &mut Draft, now: Now) {
-    let there: Vec<RunnerName> =
-        draft.board().runners.values().filter(|it| it.is_there()).map(|it| it.name.clone()).collect();
+pub(crate) fn renew_leases(draft: &mut Draft, now: Now) {
+    let there: Vec<RunnerName> = draft
+        .board()
+        .runners
+        .values()
+        .filter(|it| it.is_present())
+        .map(|it| it.name.clone())
+        .collect();
     for runner in there {
-        draft.record(Event::RunnerRenewed(Renewed { runner, expires_at: now.at + LOST_MS }));
+        draft.record(Event::RunnerRenewed(RunnerRenewed {
+            runner,
+            expires_at: now.fleet_ms + LOST_TIMEOUT_MS,
+        }));
     }
 }
 
-fn change(draft: &mut Draft, name: &RunnerName, state: State, reason: &str) {
-    draft.record(Event::RunnerChanged(Changed { runner: name.clone(), state, reason: reason.to_owned() }));
+fn record_state(draft: &mut Draft, name: &RunnerName, state: RunnerState, reason: &str) {
+    draft.record(Event::RunnerChanged(RunnerChanged {
+        runner: name.clone(),
+        state,
+        reason: reason.to_owned(),
+    }));
 }
 
 /// Ends the attempts of a runner as lost.
 fn lose_attempts(draft: &mut Draft, name: &RunnerName, reason: &str) -> Result<(), Refusal> {
-    let lost: Vec<_> = draft.board().attempts.values().filter(|it| it.runner.as_ref() == Some(name)).cloned().collect();
+    let lost: Vec<_> = draft
+        .board()
+        .attempts
+        .values()
+        .filter(|it| it.runner.as_ref() == Some(name))
+        .cloned()
+        .collect();
     for attempt in lost {
         // The task of an attempt that is being stopped has already been returned.
         if attempt.stopping.is_none() {
-            task::try_again_after(draft, attempt.task, Cause::Lost, reason, Again::default())?;
+            task::retry_after(
+                draft,
+                attempt.task,
+                AttemptCause::Lost,
+                reason,
+                NextAttempt::default(),
+            )?;
         }
-        attempt::end(draft, attempt.id, Cause::Lost, reason);
+        attempt::end(draft, attempt.id, AttemptCause::Lost, reason);
     }
     Ok(())
 }
 
 /// Returns the runner with this name, or a refusal.
 pub fn find(board: &Board, name: &RunnerName) -> Result<Arc<Runner>, Refusal> {
-    board.runners.get(name).cloned().ok_or_else(|| Refusal::NoSuchRunner { runner: name.clone() })
+    board
+        .runners
+        .get(name)
+        .cloned()
+        .ok_or_else(|| Refusal::NoSuchRunner {
+            runner: name.clone(),
+        })
 }
 
 /// Returns the number of a runner's attempts.
-pub fn running(board: &Board, name: &RunnerName) -> u32 {
-    board.attempts.values().filter(|it| it.runner.as_ref() == Some(name)).count() as u32
+pub fn running_attempts(board: &Board, name: &RunnerName) -> u32 {
+    board
+        .attempts
+        .values()
+        .filter(|it| it.runner.as_ref() == Some(name))
+        .count() as u32
 }
 
 /// Returns the reason why a runner takes no more attempts of this agent, if there is one. `None`
 /// stands for the daemon's own runner.
-pub(crate) fn full(board: &Board, runner: Option<&RunnerName>, agent: &Agent) -> Option<String> {
+pub(crate) fn full_reason(
+    board: &Board,
+    runner: Option<&RunnerName>,
+    agent: &Agent,
+) -> Option<String> {
     let Some(name) = runner else {
-        return crate::schedule::machine_full(board).or_else(|| {
+        return crate::schedule::machine_full_reason(board).or_else(|| {
             let labels = &agent.profile.labels;
-            (!labels.is_empty()).then(|| format!("{} runs only on a runner with {}", agent.name, labels.join(", ")))
+            (!labels.is_empty()).then(|| {
+                format!(
+                    "{} runs only on a runner with {}",
+                    agent.name,
+                    labels.join(", ")
+                )
+            })
         });
     };
-    let Some(it) = board.runners.get(name) else { return Some(format!("there is no runner {name}")) };
-    if it.state != State::Up {
+    let Some(it) = board.runners.get(name) else {
+        return Some(format!("there is no runner {name}"));
+    };
+    if it.state != RunnerState::Up {
         return Some(format!("the runner {name} takes nothing new"));
     }
-    if !it.serves(agent) {
+    if !it.can_run(agent) {
         return Some(format!("the runner {name} does not run {}", agent.name));
     }
-    let running = running(board, name);
-    (running >= it.max_tasks).then(|| format!("the runner {name} runs {running} of at most {}", it.max_tasks))
+    let running = running_attempts(board, name);
+    (running >= it.max_tasks).then(|| {
+        format!(
+            "the runner {name} runs {running} of at most {}",
+            it.max_tasks
+        )
+    })
 }
 
 /// Returns the reason why no runner can run an agent, if that is so.
-pub fn nowhere(board: &Board, agent: &Agent) -> Option<String> {
+pub fn no_runner_reason(board: &Board, agent: &Agent) -> Option<String> {
     let labels = &agent.profile.labels;
-    if labels.is_empty() || board.runners.values().any(|it| it.state == State::Up && it.serves(agent)) {
+    if labels.is_empty()
+        || board
+            .runners
+            .values()
+            .any(|it| it.state == RunnerState::Up && it.can_run(agent))
+    {
         return None;
     }
     Some(format!(
@@ -282,15 +383,19 @@ pub fn nowhere(board: &Board, agent: &Agent) -> Option<String> {
 /// Returns the reason why an agent that needs a runner has none now, if all its runners were lost
 /// or have left. The result is derived from the runners, so the agent is back as soon as one of
 /// them registers.
-pub fn away(board: &Board, agent: &Agent) -> Option<String> {
+pub fn runner_away_reason(board: &Board, agent: &Agent) -> Option<String> {
     if agent.profile.labels.is_empty() {
         return None;
     }
-    let serving = || board.runners.values().filter(|it| it.serves(agent));
-    if serving().any(|it| it.is_there()) {
+    let serving = || board.runners.values().filter(|it| it.can_run(agent));
+    if serving().any(|it| it.is_present()) {
         return None;
     }
-    let last = serving().max_by_key(|it| (it.seen_wall, it.session))?;
-    let how = if last.state == State::Lost { "was lost" } else { "has left" };
+    let last = serving().max_by_key(|it| (it.last_seen_unix_ms, it.session))?;
+    let how = if last.state == RunnerState::Lost {
+        "was lost"
+    } else {
+        "has left"
+    };
     Some(format!("its runner {} {how}", last.name))
 }

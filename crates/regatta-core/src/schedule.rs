@@ -11,20 +11,21 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::attempt::Begin;
-use crate::board::{Board, Draft, Lots, ReadyFor};
-use crate::gates::{self, Facts, Passage};
-use crate::graph::Step;
+use crate::attempt::BeginAttempt;
+use crate::board::{Board, Draft, ReadyFor, ReadyIndex};
+use crate::graph::PlanStep;
 use crate::ids::{AgentName, AttemptId, MissionId, Now, ProjectName, RunnerName, TaskId};
-use crate::landing::{State as LandingState, wave};
+use crate::landing::{LandingState, wave_commit};
 use crate::mission::Mission;
 use crate::pattern::PathPattern;
-use crate::provider::Parked;
 use crate::provider_name;
-use crate::refusal::{Holder, Refusal, seconds};
-use crate::task::{Expects, IssueType, Status, Task};
+use crate::provider_outage::ProviderOutage;
+use crate::refusal::{ClaimHolder, Refusal, seconds};
+use crate::start_gates::{self, GateResult, StartFacts};
+use crate::task::{Expects, IssueType, Task, TaskStatus};
 use crate::{
-    agent, approval, attempt, budget, claim, launch, manifest, mission, provider, radar, runner, standing, steer, task,
+    agent, approval, attempt, budget, claim, collision_forecast, intervention, launch, manifest,
+    mission, project_rules, provider_outage, runner, task,
 };
 
 pub use wait::{WaitKind, WaitReason};
@@ -32,7 +33,7 @@ pub use wait::{WaitKind, WaitReason};
 /// A request for work; see [`poll`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct Poll {
+pub struct PollRequest {
     pub agent: AgentName,
     /// Restricts the poll to this project's tasks.
     #[serde(default)]
@@ -48,23 +49,32 @@ pub struct Poll {
     pub lease_ms: Option<u64>,
     /// The agent wants no workspace for a task that only needs a report.
     #[serde(default)]
-    pub bare: bool,
+    #[serde(rename = "bare")]
+    pub no_workspace: bool,
     /// A person does the work as an agent whose program Regatta would otherwise run.
     #[serde(default)]
     pub by_hand: bool,
 }
 
-impl Poll {
+impl PollRequest {
     /// Returns a request for any task that `agent` may do.
-    pub fn of(agent: AgentName) -> Poll {
-        Poll { agent, project: None, mission: None, task: None, lease_ms: None, bare: false, by_hand: false }
+    pub fn new(agent: AgentName) -> PollRequest {
+        PollRequest {
+            agent,
+            project: None,
+            mission: None,
+            task: None,
+            lease_ms: None,
+            no_workspace: false,
+            by_hand: false,
+        }
     }
 }
 
 /// The attempt that a poll started.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct Grant {
+pub struct PollGrant {
     pub attempt: AttemptId,
     pub token: u64,
     pub task: TaskId,
@@ -77,84 +87,131 @@ pub struct Grant {
 ///
 /// `facts` come with a poll of the shell, which runs the attempt. They are observations of the
 /// world that the gates check.
-pub fn poll(draft: &mut Draft, ask: &Poll, facts: Option<&Facts>, now: Now) -> Result<Option<Grant>, Refusal> {
+pub fn poll(
+    draft: &mut Draft,
+    ask: &PollRequest,
+    facts: Option<&StartFacts>,
+    now: Now,
+) -> Result<Option<PollGrant>, Refusal> {
     if let Some(task) = ask.task.filter(|_| ask.by_hand && facts.is_none()) {
-        return steer::take_over(draft, task, now).map(Some);
+        return intervention::take_over(draft, task, now).map(Some);
     }
     let board = draft.board();
     let agent = agent::find(board, &ask.agent)?;
     if facts.is_none() && !ask.by_hand && agent.is_run_by_regatta() {
-        return Err(Refusal::RunByRegatta { agent: ask.agent.clone() });
+        return Err(Refusal::RunByRegatta {
+            agent: ask.agent.clone(),
+        });
     }
     if agent.offline.is_some() {
         return Ok(None);
     }
-    if facts.is_some() && provider::parked(board, agent).is_some() {
+    if facts.is_some() && provider_outage::find_parked(board, agent).is_some() {
         return Ok(None);
     }
     let runner = facts.and_then(|it| it.runner.as_ref());
     // Turns of a lead and answers take no slot of the machine.
-    let light = ask.task.and_then(|it| board.tasks.get(&it)).is_some_and(|it| it.is_light());
+    let light = ask
+        .task
+        .and_then(|it| board.tasks.get(&it))
+        .is_some_and(|it| it.is_light());
     let full = match facts {
         Some(_) if light && runner.is_none() => !agent.profile.labels.is_empty(),
         None if light => false,
-        Some(_) => runner::full(board, runner, agent).is_some(),
-        None => machine_full(board).is_some(),
+        Some(_) => runner::full_reason(board, runner, agent).is_some(),
+        None => machine_full_reason(board).is_some(),
     };
-    if agent::capacity(board, agent).available == 0 || full || !claim::name_holders(board, &ask.agent, now).is_empty() {
+    if agent::capacity(board, agent).available == 0
+        || full
+        || !claim::name_holders(board, &ask.agent, now).is_empty()
+    {
         return Ok(None);
     }
     if let Some(facts) = facts
-        && weigh(draft, ask, facts, now)
+        && record_failing_gates(draft, ask, facts, now)
     {
         return Ok(None);
     }
     // The search uses and corrects the cached index, so the index is put back in any case.
-    let mut lots = draft.take_lots();
-    let next = next_for(draft.board(), &mut lots, ask, facts.map(|it| it.runner.as_ref()), now);
-    draft.put_lots(lots);
+    let mut lots = draft.take_ready_index();
+    let next = next_task(
+        draft.board(),
+        &mut lots,
+        ask,
+        facts.map(|it| it.runner.as_ref()),
+        now,
+    );
+    draft.put_ready_index(lots);
     let Some(next) = next else { return Ok(None) };
     let task = task::find(draft.board(), next)?;
-    let bare = ask.bare && facts.is_none() && task.needs_no_workspace();
-    let unknown = Facts::default();
-    let by = Begin {
+    let bare = ask.no_workspace && facts.is_none() && task.needs_no_workspace();
+    let unknown = StartFacts::default();
+    let by = BeginAttempt {
         agent: ask.agent.clone(),
         supervised: facts.is_some(),
         runner: runner.cloned(),
-        lease_ms: ask.lease_ms.unwrap_or(attempt::LEASE_MS).clamp(1_000, 7 * 24 * 3_600_000),
-        bare,
+        lease_ms: ask
+            .lease_ms
+            .unwrap_or(attempt::DEFAULT_LEASE_MS)
+            .clamp(1_000, 7 * 24 * 3_600_000),
+        no_workspace: bare,
         by_hand: false,
-        gates: gates::noted(gates::judge(draft.board(), &task, facts.unwrap_or(&unknown), now), bare),
+        gates: start_gates::notable_results(
+            start_gates::evaluate(draft.board(), &task, facts.unwrap_or(&unknown), now),
+            bare,
+        ),
     };
     let attempt = task::start(draft, next, &by, now)?;
-    let live = draft.board().attempts.get(&attempt).cloned().ok_or(Refusal::NoSuchTask { task: next })?;
-    Ok(Some(Grant { attempt, token: live.token, task: next, project: live.project.clone() }))
+    let live = draft
+        .board()
+        .attempts
+        .get(&attempt)
+        .cloned()
+        .ok_or(Refusal::NoSuchTask { task: next })?;
+    Ok(Some(PollGrant {
+        attempt,
+        token: live.token,
+        task: next,
+        project: live.project.clone(),
+    }))
 }
 
 /// Returns whether a poll of an outside agent would succeed or be refused now. A waiting poller is
 /// woken only then.
-pub fn would_grant(board: &Board, ask: &Poll, now: Now) -> bool {
-    let Some(agent) = board.agents.get(&ask.agent) else { return true }; // the poll is refused
+pub fn would_grant(board: &Board, ask: &PollRequest, now: Now) -> bool {
+    let Some(agent) = board.agents.get(&ask.agent) else {
+        return true;
+    }; // the poll is refused
     if agent.is_run_by_regatta() && !ask.by_hand {
         return true; // the poll is refused, and the caller should get the refusal at once
     }
     agent.offline.is_none()
         && board.ready_count() > 0
         && agent::capacity(board, agent).available > 0
-        && machine_full(board).is_none()
+        && machine_full_reason(board).is_none()
         && claim::name_holders(board, &ask.agent, now).is_empty()
-        && next_for(board, &mut board.lots.clone(), ask, None, now).is_some()
+        && next_task(board, &mut board.ready_index.clone(), ask, None, now).is_some()
 }
 
 /// Returns the first task that only a budget keeps from an agent, with the budget's reason.
 pub fn kept_by_budget(board: &Board, agent: &AgentName, now: Now) -> Option<(TaskId, String)> {
     /// Maximum number of tasks to check per queue; the first few are enough.
-    const FEW: usize = 100;
-    let own = [ReadyFor::Offered(agent.clone()), ReadyFor::Agent(agent.clone())];
-    let lines = own.into_iter().chain(board.projects.keys().cloned().map(ReadyFor::Pool));
+    const MAX_CHECKED_TASKS: usize = 100;
+    let own = [
+        ReadyFor::Offered(agent.clone()),
+        ReadyFor::Agent(agent.clone()),
+    ];
+    let lines = own
+        .into_iter()
+        .chain(board.projects.keys().cloned().map(ReadyFor::Pool));
     let first = |line: ReadyFor| {
-        let waiting: Vec<TaskId> = board.ready_for(&line).take(FEW).collect();
-        let kept = |id: TaskId| Some((id, budget::blocks(board, board.tasks.get(&id)?, agent, now)?));
+        let waiting: Vec<TaskId> = board.ready_for(&line).take(MAX_CHECKED_TASKS).collect();
+        let kept = |id: TaskId| {
+            Some((
+                id,
+                budget::blocking_budget(board, board.tasks.get(&id)?, agent, now)?,
+            ))
+        };
         waiting.into_iter().find_map(kept)
     };
     lines.into_iter().find_map(first)
@@ -162,54 +219,72 @@ pub fn kept_by_budget(board: &Board, agent: &AgentName, now: Now) -> Option<(Tas
 
 /// Records the gates that fail for this mission. Returns whether one of them blocks the whole
 /// mission.
-fn weigh(draft: &mut Draft, ask: &Poll, facts: &Facts, now: Now) -> bool {
-    let Some(mission) = ask.mission.and_then(|it| draft.board().missions.get(&it)).cloned() else { return false };
-    let against = gates::against(draft.board(), &mission, facts, now);
+fn record_failing_gates(
+    draft: &mut Draft,
+    ask: &PollRequest,
+    facts: &StartFacts,
+    now: Now,
+) -> bool {
+    let Some(mission) = ask
+        .mission
+        .and_then(|it| draft.board().missions.get(&it))
+        .cloned()
+    else {
+        return false;
+    };
+    let against = start_gates::mission_blocks(draft.board(), &mission, facts, now);
     let blocked = against.iter().any(|passage| passage.tasks.is_empty());
-    mission::weigh(draft, mission.id, against);
+    mission::record_gates(draft, mission.id, against);
     blocked
 }
 
 /// Returns whether an agent of `provider` may take a task that only agents of `wanted` may take.
-fn is_of(provider: Option<&str>, wanted: &str) -> bool {
+fn provider_matches(provider: Option<&str>, wanted: &str) -> bool {
     provider.is_some_and(|provider| provider_name::is_same(provider, wanted))
 }
 
 /// Returns the first ready task that fits a poll. `place` is `None` for an outside agent,
 /// `Some(None)` for this machine, and otherwise the runner that polls.
-fn next_for(
+fn next_task(
     board: &Board,
-    lots: &mut Lots,
-    ask: &Poll,
+    lots: &mut ReadyIndex,
+    ask: &PollRequest,
     place: Option<Option<&RunnerName>>,
     now: Now,
 ) -> Option<TaskId> {
     let agent = board.agents.get(&ask.agent)?;
     // Conditions of a whole mission are checked once.
-    let missions: BTreeMap<MissionId, Option<Step>> =
-        board.missions.values().map(|it| (it.id, open_step(board, it))).collect();
+    let missions: BTreeMap<MissionId, Option<PlanStep>> = board
+        .missions
+        .values()
+        .map(|it| (it.id, open_step(board, it)))
+        .collect();
     let paced = |task: &Task| match task.mission.map(|it| missions.get(&it)) {
-        _ if !task.is_work() => {
-            task.mission.and_then(|it| board.missions.get(&it)).is_none_or(|it| it.state == mission::State::Active)
-        }
+        _ if !task.is_polled() => task
+            .mission
+            .and_then(|it| board.missions.get(&it))
+            .is_none_or(|it| it.state == mission::MissionState::Active),
         None | Some(None) => true,
         Some(Some(None)) => false,
-        Some(Some(Some(step))) => *step == Step::ANY || *step == task.step(),
+        Some(Some(Some(step))) => *step == PlanStep::ANY || *step == task.step(),
     };
-    let short_of_ports = short_of_ports(board, now);
+    let short_of_ports = projects_short_of_ports(board, now);
     let fits = |task: &Task| {
         ask.project.as_ref().is_none_or(|it| *it == task.project)
             && ask.mission.is_none_or(|it| task.mission == Some(it))
             && ask.task.is_none_or(|it| task.id == it)
-            && task.provider.as_deref().is_none_or(|wanted| is_of(agent.provider.as_deref(), wanted))
+            && task
+                .provider
+                .as_deref()
+                .is_none_or(|wanted| provider_matches(agent.provider.as_deref(), wanted))
             && paced(task)
-            && place.is_none_or(|it| lies_at(board, task, it))
+            && place.is_none_or(|it| can_run_at(board, task, it))
             && !short_of_ports.contains(&task.project)
-            && radar::heat(board, task).is_none()
+            && collision_forecast::reason_to_wait(board, task).is_none()
             && !is_held_back(board, task)
-            && budget::blocks(board, task, &ask.agent, now).is_none()
+            && budget::blocking_budget(board, task, &ask.agent, now).is_none()
     };
-    let mut first = |line: &ReadyFor| board.first_free(lots, line, &ask.agent, fits);
+    let mut first = |line: &ReadyFor| board.first_startable(lots, line, &ask.agent, fits);
     let own = first(&ReadyFor::Offered(ask.agent.clone()));
     if let Some(own) = own.or_else(|| first(&ReadyFor::Agent(ask.agent.clone()))) {
         return Some(own);
@@ -221,12 +296,14 @@ fn next_for(
         .cloned()
         .map(ReadyFor::Pool);
     let asked = |it: &MissionId| ask.mission.is_none_or(|asked| asked == *it);
-    let open = board.missions.values().filter(|it| asked(&it.id) && it.agents.contains(&ask.agent)).filter_map(|it| {
-        match (*missions.get(&it.id)?)? {
-            Step::ANY => Some(ReadyFor::Mission(it.id)),
+    let open = board
+        .missions
+        .values()
+        .filter(|it| asked(&it.id) && it.agents.contains(&ask.agent))
+        .filter_map(|it| match (*missions.get(&it.id)?)? {
+            PlanStep::ANY => Some(ReadyFor::Mission(it.id)),
             step => Some(ReadyFor::Step(it.id, step)),
-        }
-    });
+        });
     // The first task of each queue, then the best of those.
     let firsts: BTreeSet<(u8, TaskId)> = open
         .chain(pools)
@@ -239,36 +316,54 @@ fn next_for(
 /// Returns whether a task starts without a mission, because it is assigned to an agent whose
 /// program Regatta runs.
 pub fn starts_by_assignment(board: &Board, task: &Task) -> bool {
-    let agent = task.assignee.as_ref().and_then(|name| board.agents.get(name));
+    let agent = task
+        .assignee
+        .as_ref()
+        .and_then(|name| board.agents.get(name));
     task.mission.is_none()
-        && task.is_work()
-        && matches!(task.status, Status::Pending | Status::Offered)
+        && task.is_polled()
+        && matches!(task.status, TaskStatus::Pending | TaskStatus::Offered)
         && agent.is_some_and(|agent| {
-            agent.is_run_by_regatta() && agent.of.is_none() && launch::team_of(board, &agent.name).is_none()
+            agent.is_run_by_regatta()
+                && agent.derived_from.is_none()
+                && launch::team_of(board, &agent.name).is_none()
         })
 }
 
 /// Returns whether a gate of the mission holds back this task in particular.
 fn is_held_back(board: &Board, task: &Task) -> bool {
     let mission = task.mission.and_then(|id| board.missions.get(&id));
-    mission.is_some_and(|mission| mission.held.iter().any(|passage| passage.tasks.contains(&task.id)))
+    mission.is_some_and(|mission| {
+        mission
+            .blocking_gates
+            .iter()
+            .any(|passage| passage.tasks.contains(&task.id))
+    })
 }
 
 /// Returns whether a task can run on this runner: its unfinished work is there, or the runner with
 /// that work is gone.
-fn lies_at(board: &Board, task: &Task, runner: Option<&RunnerName>) -> bool {
-    let Some(resume) = &task.resume else { return true };
-    let gone = |it: &RunnerName| board.runners.get(it).is_none_or(|it| !it.is_there());
+fn can_run_at(board: &Board, task: &Task, runner: Option<&RunnerName>) -> bool {
+    let Some(resume) = &task.resume else {
+        return true;
+    };
+    let gone = |it: &RunnerName| board.runners.get(it).is_none_or(|it| !it.is_present());
     resume.runner.as_ref() == runner || resume.runner.as_ref().is_some_and(gone)
 }
 
 /// Returns the step of a mission whose tasks may start now, or [`Step::ANY`] in flow mode. Returns
 /// `None` while the mission drains or has its maximum number of workers.
-fn open_step(board: &Board, mission: &Mission) -> Option<Step> {
-    if mission.state != mission::State::Active || mission_full(board, mission).is_some() {
+fn open_step(board: &Board, mission: &Mission) -> Option<PlanStep> {
+    if mission.state != mission::MissionState::Active
+        || mission_full_reason(board, mission).is_some()
+    {
         return None;
     }
-    Some(if mission.mode == mission::Mode::Flow { Step::ANY } else { current_step(board, mission.id) })
+    Some(if mission.mode == mission::StartMode::Flow {
+        PlanStep::ANY
+    } else {
+        current_step(board, mission.id)
+    })
 }
 
 /// Returns the number of the machine's slots in use. Turns of leads, answers, and attempts on other
@@ -276,86 +371,121 @@ fn open_step(board: &Board, mission: &Mission) -> Option<Step> {
 pub fn machine_running(board: &Board) -> usize {
     // Most boards have no runner but the daemon's own.
     if board.runners.is_empty() {
-        board.attempts.len() - board.light
+        board.attempts.len() - board.attempts_without_slot
     } else {
-        board.attempts.values().filter(|it| it.runner.is_none() && !it.light).count()
+        board
+            .attempts
+            .values()
+            .filter(|it| it.runner.is_none() && !it.takes_no_slot)
+            .count()
     }
 }
 
 /// Returns the reason why the machine takes no more attempts, if it is full.
-pub fn machine_full(board: &Board) -> Option<String> {
+pub fn machine_full_reason(board: &Board) -> Option<String> {
     let (running, most) = (machine_running(board), board.limits.max_attempts);
-    (running as u32 >= most).then(|| format!("this machine runs {running} of at most {most} attempts"))
+    (running as u32 >= most)
+        .then(|| format!("this machine runs {running} of at most {most} attempts"))
 }
 
 /// Returns the reason why a mission takes no more workers, if it is full.
-pub(crate) fn mission_full(board: &Board, mission: &Mission) -> Option<String> {
-    let running = board.attempts.values().filter(|it| it.mission == Some(mission.id) && !it.light).count();
+pub(crate) fn mission_full_reason(board: &Board, mission: &Mission) -> Option<String> {
+    let running = board
+        .attempts
+        .values()
+        .filter(|it| it.mission == Some(mission.id) && !it.takes_no_slot)
+        .count();
     let most = mission.max_workers;
-    (running >= most as usize).then(|| format!("{} runs {running} of at most {most} workers", mission.id))
+    (running >= most as usize)
+        .then(|| format!("{} runs {running} of at most {most} workers", mission.id))
 }
 
 /// Returns the reason why it is not the turn of a task's wave, if that is so.
-pub(crate) fn not_its_wave(board: &Board, mission: &Mission, task: &Task) -> Option<String> {
-    if mission.mode == mission::Mode::Flow {
+pub(crate) fn wave_closed_reason(board: &Board, mission: &Mission, task: &Task) -> Option<String> {
+    if mission.mode == mission::StartMode::Flow {
         return None;
     }
     let at_work = current_step(board, mission.id);
-    (task.step() != at_work).then(|| format!("it is in wave {}, and wave {at_work} is at work", task.step()))
+    (task.step() != at_work).then(|| {
+        format!(
+            "it is in wave {}, and wave {at_work} is at work",
+            task.step()
+        )
+    })
 }
 
 /// Returns the refusal that the project's next attempt would get for its ports, if there is one.
-fn ports_short(draft: &Draft, project: &ProjectName, now: Now) -> Option<Refusal> {
+fn port_shortage(draft: &Draft, project: &ProjectName, now: Now) -> Option<Refusal> {
     let settings = &draft.board().projects.get(project)?.settings.workspace;
     claim::free_ports(draft, settings.ports as usize, settings.port_range, now).err()
 }
 
 /// Returns the projects that have too few free ports for one more attempt.
-fn short_of_ports(board: &Board, now: Now) -> BTreeSet<ProjectName> {
-    let with_ports = || board.projects.values().filter(|it| it.settings.workspace.ports > 0);
+fn projects_short_of_ports(board: &Board, now: Now) -> BTreeSet<ProjectName> {
+    let with_ports = || {
+        board
+            .projects
+            .values()
+            .filter(|it| it.settings.workspace.ports > 0)
+    };
     if with_ports().next().is_none() {
         return BTreeSet::new();
     }
-    let draft = Draft::of(board, now);
-    with_ports().filter(|it| ports_short(&draft, &it.name, now).is_some()).map(|it| it.name.clone()).collect()
+    let draft = Draft::new(board, now);
+    with_ports()
+        .filter(|it| port_shortage(&draft, &it.name, now).is_some())
+        .map(|it| it.name.clone())
+        .collect()
 }
 
 /// Returns the first step that still has work for an agent. Tasks that only a person can move do
 /// not hold back later steps.
-fn current_step(board: &Board, mission: MissionId) -> Step {
+fn current_step(board: &Board, mission: MissionId) -> PlanStep {
     board
         .open_tasks_of(mission)
-        .find(|(_, id)| board.tasks.get(id).is_some_and(|it| !for_a_person(board, it) && !stuck(board, it)))
-        .map_or(Step::default(), |it| it.0)
+        .find(|(_, id)| {
+            board
+                .tasks
+                .get(id)
+                .is_some_and(|it| !waits_for_person(board, it) && !is_stuck(board, it))
+        })
+        .map_or(PlanStep::default(), |it| it.0)
 }
 
 /// Returns whether only a person can move a task forward: it needs a decision, it is paused or in
 /// the backlog, or its contract or a standing rule blocks it.
-fn for_a_person(board: &Board, task: &Task) -> bool {
+fn waits_for_person(board: &Board, task: &Task) -> bool {
     match task.status {
-        Status::NeedsHuman | Status::InReview | Status::Backlog => true,
+        TaskStatus::NeedsHuman | TaskStatus::InReview | TaskStatus::Backlog => true,
         status if status.is_waiting() => {
-            task.paused.is_some() || gate(board, task).is_some() || standing::blocks(board, task).is_some()
+            task.paused.is_some()
+                || missing_contract_part(board, task).is_some()
+                || project_rules::blocking_rule(board, task).is_some()
         }
         _ => false,
     }
 }
 
 /// Returns whether an open task continues without a person's help.
-pub(crate) fn goes_on(board: &Board, task: &Task) -> bool {
+pub(crate) fn is_active(board: &Board, task: &Task) -> bool {
     let mission = task.mission.and_then(|it| board.missions.get(&it));
     let rests = task.status.is_waiting()
         && task.attempt.is_none()
-        && mission.is_some_and(|mission| starts_nothing(mission) || is_held_back(board, task));
-    task.status.is_running() || !(rests || task.asleep || for_a_person(board, task) || stuck(board, task))
+        && mission
+            .is_some_and(|mission| is_stopped_for_person(mission) || is_held_back(board, task));
+    task.status.is_running()
+        || !(rests || task.resting || waits_for_person(board, task) || is_stuck(board, task))
 }
 
 /// Returns whether a task waits to start and each agent that could start it is parked until a
 /// person acts.
-fn are_agents_parked(board: &Board, mission: &Mission, task: &Task) -> bool {
+fn has_only_parked_agents(board: &Board, mission: &Mission, task: &Task) -> bool {
     let needs_person = |name: &AgentName| {
-        let parked = board.agents.get(name).and_then(|agent| provider::parked(board, agent));
-        parked.is_some_and(|parked| parked.until_at.is_none())
+        let parked = board
+            .agents
+            .get(name)
+            .and_then(|agent| provider_outage::find_parked(board, agent));
+        parked.is_some_and(|parked| parked.deadline_fleet_ms.is_none())
     };
     task.status.is_waiting()
         && match &task.assignee {
@@ -365,21 +495,22 @@ fn are_agents_parked(board: &Board, mission: &Mission, task: &Task) -> bool {
 }
 
 /// Returns whether a mission starts nothing until a person acts.
-fn starts_nothing(mission: &Mission) -> bool {
-    let stops_all = |passage: &Passage| passage.kind == Some(WaitKind::Gate) && passage.tasks.is_empty();
-    mission.state != mission::State::Active || mission.held.iter().any(stops_all)
+fn is_stopped_for_person(mission: &Mission) -> bool {
+    let stops_all =
+        |passage: &GateResult| passage.kind == Some(WaitKind::Gate) && passage.tasks.is_empty();
+    mission.state != mission::MissionState::Active || mission.blocking_gates.iter().any(stops_all)
 }
 
 /// Returns whether a task waits, directly or indirectly, for a task that only a person can move
 /// forward.
-fn stuck(board: &Board, task: &Task) -> bool {
+fn is_stuck(board: &Board, task: &Task) -> bool {
     let mut open: Vec<TaskId> = task.blocked_by.clone();
     let mut seen = BTreeSet::new();
     while let Some(id) = open.pop() {
-        match (board.tasks.get(&id), board.settled(id)) {
-            (_, Some(Status::Failed | Status::Cancelled)) => return true,
+        match (board.tasks.get(&id), board.ended_status(id)) {
+            (_, Some(TaskStatus::Failed | TaskStatus::Cancelled)) => return true,
             (Some(blocker), _) if seen.insert(id) => {
-                if for_a_person(board, blocker) {
+                if waits_for_person(board, blocker) {
                     return true;
                 }
                 open.extend(&blocker.blocked_by);
@@ -402,23 +533,33 @@ pub fn lacks_manifest(issue_type: IssueType, expects: Expects, files: &[PathPatt
 
 /// Returns the part of the contract that a task lacks: a manifest, a test, or a check of its
 /// result.
-pub fn gate(board: &Board, task: &Task) -> Option<String> {
+pub fn missing_contract_part(board: &Board, task: &Task) -> Option<String> {
     if !needs_contract(task.issue_type, task.expects) {
         return None;
     }
     if lacks_manifest(task.issue_type, task.expects, &task.files) {
-        return Some(format!("it has no manifest: name its files with regatta edit {} --files …", task.id));
+        return Some(format!(
+            "it has no manifest: name its files with regatta edit {} --files …",
+            task.id
+        ));
     }
-    let project_checks = board.projects.get(&task.project).is_some_and(|it| !it.validation.is_empty());
+    let project_checks = board
+        .projects
+        .get(&task.project)
+        .is_some_and(|it| !it.validation.is_empty());
     if project_checks {
         return None;
     }
     if task.validation.tests.is_empty() {
-        return Some(format!("it has no test: add one with regatta edit {} --validate 'CMD'", task.id));
+        return Some(format!(
+            "it has no test: add one with regatta edit {} --validate 'CMD'",
+            task.id
+        ));
     }
     if !task.validation.has_structure() {
         return Some(format!(
-            "nothing checks its result: name a file that must exist with regatta edit {} --exists FILE, or give the project \
+            "nothing checks its result: name a file that must exist with regatta edit {} --exists \
+             FILE, or give the project \
              checks of its own ([validation] commands)",
             task.id
         ));
@@ -431,48 +572,92 @@ pub fn gate(board: &Board, task: &Task) -> Option<String> {
 pub fn wait_reasons(board: &Board, task: &Task, now: Now) -> Vec<WaitReason> {
     let mut reasons = Vec::new();
     let mut say = |kind, text: String| reasons.push(WaitReason { kind, text });
-    let asked = approval::work_waits_for(board, task);
+    let asked = approval::question_blocking_work(board, task);
     match task.status {
-        Status::InProgress | Status::Validating | Status::Completed | Status::Failed | Status::Cancelled => {
+        TaskStatus::InProgress
+        | TaskStatus::Validating
+        | TaskStatus::Completed
+        | TaskStatus::Failed
+        | TaskStatus::Cancelled => {
             return reasons;
         }
-        Status::Backlog => say(WaitKind::Policy, format!("it is in the backlog: regatta edit {} --ready", task.id)),
-        Status::InReview if asked.is_some() => {
+        TaskStatus::Backlog => say(
+            WaitKind::Policy,
+            format!("it is in the backlog: regatta edit {} --ready", task.id),
+        ),
+        TaskStatus::InReview if asked.is_some() => {
             let Some(asked) = asked else { return reasons };
-            let assumed = asked.assumed.as_ref().map_or(String::new(), |text| format!("; it assumed: {text}"));
-            let text = format!("its work waits for the answer to {} ({}){assumed}", asked.id, asked.subject());
+            let assumed = asked
+                .assumed
+                .as_ref()
+                .map_or(String::new(), |text| format!("; it assumed: {text}"));
+            let text = format!(
+                "its work waits for the answer to {} ({}){assumed}",
+                asked.id,
+                asked.subject()
+            );
             say(WaitKind::Question, format!("{text}. regatta inbox"));
         }
-        Status::InReview => {
-            let reason = task.reason.clone().unwrap_or_else(|| "somebody must review it".into());
-            say(WaitKind::Review, format!("{reason}, then regatta land {}", task.id));
+        TaskStatus::InReview => {
+            let reason = task
+                .reason
+                .clone()
+                .unwrap_or_else(|| "somebody must review it".into());
+            say(
+                WaitKind::Review,
+                format!("{reason}, then regatta land {}", task.id),
+            );
         }
-        Status::NeedsHuman => {
-            let kind = task.needs.unwrap_or(WaitKind::Review);
-            say(kind, task.reason.clone().unwrap_or_else(|| "it needs a person".into()));
+        TaskStatus::NeedsHuman => {
+            let kind = task.needed_decision.unwrap_or(WaitKind::Review);
+            say(
+                kind,
+                task.reason
+                    .clone()
+                    .unwrap_or_else(|| "it needs a person".into()),
+            );
         }
-        Status::Landing => match task.landing.and_then(|it| board.landings.get(&it)) {
+        TaskStatus::Landing => match task.landing.and_then(|it| board.landings.get(&it)) {
             Some(landing) => {
-                let ahead = board.queue_of(&landing.project).take_while(|it| it.id != landing.id).count();
-                let stopped = board.projects.get(&landing.project).and_then(|it| it.queue.held.as_ref());
-                let awaited = wave::of(board, landing).map(|it| wave::awaited(board, it)).unwrap_or_default();
+                let ahead = board
+                    .queue_of(&landing.project)
+                    .take_while(|it| it.id != landing.id)
+                    .count();
+                let stopped = board
+                    .projects
+                    .get(&landing.project)
+                    .and_then(|it| it.queue.held.as_ref());
+                let awaited = wave_commit::wave_of(board, landing)
+                    .map(|it| wave_commit::awaited_tasks(board, it))
+                    .unwrap_or_default();
                 match (&landing.held, &landing.state) {
                     (Some(reason), _) => say(WaitKind::Policy, reason.clone()),
-                    (None, LandingState::Moving { .. }) => say(WaitKind::Queue, "it is moving the trunk".into()),
+                    (None, LandingState::Moving { .. }) => {
+                        say(WaitKind::Queue, "it is moving the trunk".into())
+                    }
                     (None, _) if stopped.is_some() => {
                         let (by, why) = stopped.map_or(("", ""), |it| (&it.by, &it.reason));
-                        say(WaitKind::Policy, format!("{by} holds the queue: {why}. regatta queue release"));
+                        say(
+                            WaitKind::Policy,
+                            format!("{by} holds the queue: {why}. regatta queue release"),
+                        );
                     }
-                    (None, LandingState::Validated { .. }) => say(WaitKind::Claim, trunk_holder(board, landing, now)),
+                    (None, LandingState::Validated { .. }) => {
+                        say(WaitKind::Claim, trunk_holder(board, landing, now))
+                    }
                     (None, LandingState::Trying { ahead, .. }) if ahead.is_empty() => {
                         say(WaitKind::Queue, "it is being merged and validated".into())
                     }
-                    (None, LandingState::Trying { ahead, .. }) => {
-                        say(WaitKind::Queue, format!("it is being merged and validated on top of {} more", ahead.len()))
-                    }
-                    (None, _) if !landing.behind.is_empty() && landing.faults > 0 => {
+                    (None, LandingState::Trying { ahead, .. }) => say(
+                        WaitKind::Queue,
+                        format!(
+                            "it is being merged and validated on top of {} more",
+                            ahead.len()
+                        ),
+                    ),
+                    (None, _) if !landing.deferred_behind.is_empty() && landing.faults > 0 => {
                         let names: Vec<String> = landing
-                            .behind
+                            .deferred_behind
                             .iter()
                             .filter_map(|id| Some(board.landings.get(id)?.task.to_string()))
                             .collect();
@@ -485,15 +670,18 @@ pub fn wait_reasons(board: &Board, task: &Task, now: Now) -> Vec<WaitReason> {
                             ),
                         )
                     }
-                    (None, _) if !landing.behind.is_empty() => {
+                    (None, _) if !landing.deferred_behind.is_empty() => {
                         let names: Vec<String> = landing
-                            .behind
+                            .deferred_behind
                             .iter()
                             .filter_map(|it| Some(board.landings.get(it)?.task.to_string()))
                             .collect();
                         let text = match names.as_slice() {
                             [one] => format!("it conflicts with {one}, which lands first"),
-                            several => format!("it conflicts with one of {}, which land first", several.join(", ")),
+                            several => format!(
+                                "it conflicts with one of {}, which land first",
+                                several.join(", ")
+                            ),
                         };
                         say(WaitKind::Conflict, text)
                     }
@@ -502,69 +690,114 @@ pub fn wait_reasons(board: &Board, task: &Task, now: Now) -> Vec<WaitReason> {
                         let names: Vec<&str> = names.iter().map(String::as_str).collect();
                         say(
                             WaitKind::Wave,
-                            format!("its wave lands as one commit, with {}", attempt::first_few(&names)),
+                            format!(
+                                "its wave lands as one commit, with {}",
+                                attempt::first_few(&names)
+                            ),
                         )
                     }
-                    (None, _) => say(WaitKind::Queue, format!("it is number {} in the landing queue", ahead + 1)),
+                    (None, _) => say(
+                        WaitKind::Queue,
+                        format!("it is number {} in the landing queue", ahead + 1),
+                    ),
                 }
             }
-            None => say(WaitKind::Queue, "it is on its way into the landing queue".into()),
+            None => say(
+                WaitKind::Queue,
+                "it is on its way into the landing queue".into(),
+            ),
         },
-        Status::Unassigned | Status::Offered | Status::Pending => {
-            if task.asleep && task.converses() {
-                say(WaitKind::Question, "its turn is over; it continues when somebody writes in its thread".into());
-            } else if task.asleep {
-                say(WaitKind::Lead, "its turn is over; it continues when an event concerns its mission".into());
+        TaskStatus::Unassigned | TaskStatus::Offered | TaskStatus::Pending => {
+            if task.resting && task.is_conversation() {
+                say(
+                    WaitKind::Question,
+                    "its turn is over; it continues when somebody writes in its thread".into(),
+                );
+            } else if task.resting {
+                say(
+                    WaitKind::Lead,
+                    "its turn is over; it continues when an event concerns its mission".into(),
+                );
             }
             if let Some(reason) = &task.paused {
                 say(WaitKind::Paused, format!("it is paused: {reason}"));
             }
             if let Some(attempt) = task.attempt {
-                say(WaitKind::Runner, format!("its last attempt {attempt} is still being stopped"));
+                say(
+                    WaitKind::Runner,
+                    format!("its last attempt {attempt} is still being stopped"),
+                );
             }
             for blocker in &task.blocked_by {
-                match (board.tasks.get(blocker), board.settled(*blocker)) {
+                match (board.tasks.get(blocker), board.ended_status(*blocker)) {
                     (Some(other), _) => say(
-                        WaitKind::Dep,
-                        format!("needs {blocker} \"{}\", which {}", other.subject, at_now(board, other, now)),
+                        WaitKind::Dependency,
+                        format!(
+                            "needs {blocker} \"{}\", which {}",
+                            other.subject,
+                            describe_blocker(board, other, now)
+                        ),
                     ),
-                    (None, Some(Status::Completed)) => {}
+                    (None, Some(TaskStatus::Completed)) => {}
                     (None, Some(status)) => say(
-                        WaitKind::Dep,
-                        format!("needs {blocker}, which {}: take the blocker away, or cancel this", status.phrase()),
+                        WaitKind::Dependency,
+                        format!(
+                            "needs {blocker}, which {}: take the blocker away, or cancel this",
+                            status.phrase()
+                        ),
                     ),
                     (None, None) => {}
                 }
             }
-            if let Some(at) = task.not_before {
-                let wait = seconds(at.saturating_sub(now.at));
-                say(WaitKind::Backoff, format!("its last attempt was interrupted; the next starts in {wait}"));
+            if let Some(at) = task.not_before_fleet_ms {
+                let wait = seconds(at.saturating_sub(now.fleet_ms));
+                say(
+                    WaitKind::Backoff,
+                    format!("its last attempt was interrupted; the next starts in {wait}"),
+                );
             }
-            if let Some(gate) = gate(board, task) {
+            if let Some(gate) = missing_contract_part(board, task) {
                 say(WaitKind::Gate, gate);
             }
-            if let Some(rule) = standing::blocks(board, task) {
+            if let Some(rule) = project_rules::blocking_rule(board, task) {
                 say(WaitKind::Policy, rule);
             }
-            let (uris, mode) = (manifest::claims(board, task), manifest::mode(board, task));
-            let mut holders = claim::in_the_way(&Draft::of(board, now), &uris, mode, None, now);
-            holders.extend(claim::task_holders(board, task, task.assignee.as_ref(), now));
+            let (uris, mode) = (
+                manifest::claims_of_task(board, task),
+                manifest::claim_mode(board, task),
+            );
+            let mut holders =
+                claim::conflicting_holders(&Draft::new(board, now), &uris, mode, None, now);
+            holders.extend(claim::task_holders(
+                board,
+                task,
+                task.assignee.as_ref(),
+                now,
+            ));
             for holder in holders.iter().take(5) {
                 say(WaitKind::Claim, describe_holder(board, holder));
             }
-            if let Some(hot) = radar::heat(board, task) {
+            if let Some(hot) = collision_forecast::reason_to_wait(board, task) {
                 say(WaitKind::Conflict, hot);
             }
-            if let Some(short) = ports_short(&Draft::of(board, now), &task.project, now) {
-                say(WaitKind::Claim, format!("it needs ports: {}", short.message()));
+            if let Some(short) = port_shortage(&Draft::new(board, now), &task.project, now) {
+                say(
+                    WaitKind::Claim,
+                    format!("it needs ports: {}", short.message()),
+                );
             }
-            if let Some(who) = waits_for_agent(board, task, now, &mut say) {
+            if let Some(who) = report_agent_waits(board, task, now, &mut say) {
                 let text = if reasons.is_empty() {
                     format!("{who} is about to start on it")
                 } else {
-                    format!("{who} has a free slot and starts on it when the reasons above are gone")
+                    format!(
+                        "{who} has a free slot and starts on it when the reasons above are gone"
+                    )
                 };
-                reasons.push(WaitReason { kind: WaitKind::Runner, text });
+                reasons.push(WaitReason {
+                    kind: WaitKind::Runner,
+                    text,
+                });
             }
         }
     }
@@ -573,30 +806,40 @@ pub fn wait_reasons(board: &Board, task: &Task, now: Now) -> Vec<WaitReason> {
 
 /// Returns the current state of a blocker as part of a sentence, including the person or agent for
 /// which it waits. Its own blockers are left out, because they are shown with that task.
-fn at_now(board: &Board, task: &Task, now: Now) -> String {
+fn describe_blocker(board: &Board, task: &Task, now: Now) -> String {
     let attempt = task.attempt.and_then(|it| board.attempts.get(&it));
     match task.status {
-        Status::InProgress | Status::Validating => match attempt {
+        TaskStatus::InProgress | TaskStatus::Validating => match attempt {
             Some(it) if it.stopping.is_some() => "is being stopped".into(),
-            Some(it) => match approval::open_of(board, it) {
+            Some(it) => match approval::open_request_of(board, it) {
                 Some(open) => format!("waits for you ({})", open.id),
-                None if task.status == Status::Validating => "is being checked".into(),
+                None if task.status == TaskStatus::Validating => "is being checked".into(),
                 None => task.status.phrase().into(),
             },
             None => task.status.phrase().into(),
         },
-        Status::InReview => "is in review, and waits for you".into(),
-        Status::Landing => match task.landing.and_then(|it| board.landings.get(&it)) {
+        TaskStatus::InReview => "is in review, and waits for you".into(),
+        TaskStatus::Landing => match task.landing.and_then(|it| board.landings.get(&it)) {
             Some(landing) if landing.held.is_some() => "is landing, and waits for you".into(),
             Some(landing) if matches!(landing.state, LandingState::Queued) => {
-                let ahead = board.queue_of(&landing.project).take_while(|it| it.id != landing.id).count();
+                let ahead = board
+                    .queue_of(&landing.project)
+                    .take_while(|it| it.id != landing.id)
+                    .count();
                 format!("is number {} in the landing queue", ahead + 1)
             }
             _ => task.status.phrase().into(),
         },
         status if status.is_waiting() => {
-            let agent = task.agent.as_ref().or(task.assignee.as_ref()).and_then(|it| board.agents.get(it));
-            let parked = agent.and_then(|it| provider::parked(board, it).map(|parked| provider::describe(parked, now)));
+            let agent = task
+                .agent
+                .as_ref()
+                .or(task.assignee.as_ref())
+                .and_then(|it| board.agents.get(it));
+            let parked = agent.and_then(|it| {
+                provider_outage::find_parked(board, it)
+                    .map(|parked| provider_outage::describe(parked, now))
+            });
             match (&task.paused, parked) {
                 (Some(reason), _) => format!("is paused: {reason}"),
                 (None, Some(parked)) => format!("waits because {parked}"),
@@ -609,28 +852,42 @@ fn at_now(board: &Board, task: &Task, now: Now) -> String {
 
 /// Returns a sentence about the holder of the trunk for which a landing waits.
 fn trunk_holder(board: &Board, landing: &crate::landing::Landing, now: Now) -> String {
-    let uri = crate::pattern::Uri::of_trunk(&landing.project);
-    let draft = Draft::of(board, now);
-    match claim::in_the_way(&draft, std::slice::from_ref(&uri), claim::Mode::Exclusive, None, now).first() {
+    let uri = crate::pattern::Uri::for_trunk(&landing.project);
+    let draft = Draft::new(board, now);
+    match claim::conflicting_holders(
+        &draft,
+        std::slice::from_ref(&uri),
+        claim::ClaimMode::Exclusive,
+        None,
+        now,
+    )
+    .first()
+    {
         Some(holder) => describe_holder(board, holder),
         None => "it is about to move the trunk".into(),
     }
 }
 
 /// Returns a sentence that names the holder of a URI and the remaining time.
-fn describe_holder(board: &Board, holder: &Holder) -> String {
-    let ends = holder.ends_in_ms.map_or(String::new(), |ms| format!(" for {} more unless renewed", seconds(ms)));
-    format!("{} is held by {}{ends}", holder.uri, describe_owner(board, &holder.owner))
+fn describe_holder(board: &Board, holder: &ClaimHolder) -> String {
+    let ends = holder.ends_in_ms.map_or(String::new(), |ms| {
+        format!(" for {} more unless renewed", seconds(ms))
+    });
+    format!(
+        "{} is held by {}{ends}",
+        holder.uri,
+        describe_owner(board, &holder.owner)
+    )
 }
 
-fn describe_owner(board: &Board, owner: &claim::Owner) -> String {
+fn describe_owner(board: &Board, owner: &claim::ClaimOwner) -> String {
     match owner {
-        claim::Owner::Agent(name) => name.to_string(),
-        claim::Owner::Attempt(id) => match board.attempts.get(id) {
+        claim::ClaimOwner::Agent(name) => name.to_string(),
+        claim::ClaimOwner::Attempt(id) => match board.attempts.get(id) {
             Some(attempt) => format!("{} for {}", attempt.agent, attempt.task),
             None => id.to_string(),
         },
-        claim::Owner::Landing(id) => match board.landings.get(id) {
+        claim::ClaimOwner::Landing(id) => match board.landings.get(id) {
             Some(landing) => format!("{}, which is landing", landing.task),
             None => id.to_string(),
         },
@@ -639,29 +896,53 @@ fn describe_owner(board: &Board, owner: &claim::Owner) -> String {
 
 /// Reports the reasons why the agents of a task do not start it. Returns the agent that has a free
 /// slot for it, if there is one.
-fn waits_for_agent(board: &Board, task: &Task, now: Now, say: &mut impl FnMut(WaitKind, String)) -> Option<String> {
-    let candidates: Vec<&AgentName> = match (&task.assignee, task.mission.and_then(|it| board.missions.get(&it))) {
+fn report_agent_waits(
+    board: &Board,
+    task: &Task,
+    now: Now,
+    say: &mut impl FnMut(WaitKind, String),
+) -> Option<String> {
+    let candidates: Vec<&AgentName> = match (
+        &task.assignee,
+        task.mission.and_then(|it| board.missions.get(&it)),
+    ) {
         (Some(name), _) => vec![name],
         (None, Some(mission)) => mission.agents.iter().collect(),
         (None, None) => vec![],
     };
     // Agents that wait for a person for the same reason are named together.
-    let of = |name: &&AgentName| board.agents.get(*name).and_then(|agent| provider::parked(board, agent));
-    let mut stuck: Vec<&Parked> = candidates.iter().filter_map(of).filter(|parked| parked.until_at.is_none()).collect();
+    let of = |name: &&AgentName| {
+        board
+            .agents
+            .get(*name)
+            .and_then(|agent| provider_outage::find_parked(board, agent))
+    };
+    let mut stuck: Vec<&ProviderOutage> = candidates
+        .iter()
+        .filter_map(of)
+        .filter(|parked| parked.deadline_fleet_ms.is_none())
+        .collect();
     for agent in candidates.iter().filter_map(|it| board.agents.get(*it)) {
         if let Some(why) = &agent.offline {
-            say(WaitKind::Runner, format!("{} is offline until it registers again: {why}", agent.name));
+            say(
+                WaitKind::Runner,
+                format!("{} is offline until it registers again: {why}", agent.name),
+            );
         }
-        match provider::parked(board, agent) {
-            Some(parked) if parked.until_at.is_some() => say(WaitKind::RateLimit, provider::describe(parked, now)),
+        match provider_outage::find_parked(board, agent) {
+            Some(parked) if parked.deadline_fleet_ms.is_some() => {
+                say(WaitKind::RateLimit, provider_outage::describe(parked, now))
+            }
             Some(parked) => {
-                let alike = |other: &&Parked| (other.class, &other.reason) == (parked.class, &parked.reason);
+                let alike = |other: &&ProviderOutage| {
+                    (other.class, &other.reason) == (parked.class, &parked.reason)
+                };
                 let (same, others): (Vec<_>, Vec<_>) = stuck.into_iter().partition(alike);
                 stuck = others;
                 match same.len() {
                     0 => {}
-                    1 => say(WaitKind::Provider, provider::describe(parked, now)),
-                    _ => say(WaitKind::Provider, provider::describe_all(&same)),
+                    1 => say(WaitKind::Provider, provider_outage::describe(parked, now)),
+                    _ => say(WaitKind::Provider, provider_outage::describe_all(&same)),
                 }
             }
             None => {}
@@ -669,39 +950,55 @@ fn waits_for_agent(board: &Board, task: &Task, now: Now, say: &mut impl FnMut(Wa
         if let Some(holder) = claim::name_holders(board, &agent.name, now).first() {
             say(WaitKind::Claim, describe_holder(board, holder));
         }
-        if let Some(text) = budget::blocks(board, task, &agent.name, now) {
+        if let Some(text) = budget::blocking_budget(board, task, &agent.name, now) {
             say(WaitKind::Budget, text);
         }
-        if let Some(text) = runner::nowhere(board, agent) {
+        if let Some(text) = runner::no_runner_reason(board, agent) {
             say(WaitKind::Runner, text);
         }
     }
     if let Some(name) = task.resume.as_ref().and_then(|it| it.runner.as_ref())
-        && board.runners.get(name).is_some_and(|it| it.is_there())
+        && board.runners.get(name).is_some_and(|it| it.is_present())
     {
-        say(WaitKind::Runner, format!("its unfinished work is on runner {name}, so it waits for a free slot there"));
+        say(
+            WaitKind::Runner,
+            format!("its unfinished work is on runner {name}, so it waits for a free slot there"),
+        );
     }
-    if let Some(full) = machine_full(board).filter(|_| !task.is_light()) {
+    if let Some(full) = machine_full_reason(board).filter(|_| !task.is_light()) {
         say(WaitKind::Machine, full);
     }
     let mission = task.mission.and_then(|it| board.missions.get(&it));
     if let Some(mission) = mission {
-        if mission.state != mission::State::Active {
-            say(WaitKind::Paused, format!("{} is draining: regatta run --resume", mission.id));
+        if mission.state != mission::MissionState::Active {
+            say(
+                WaitKind::Paused,
+                format!("{} is draining: regatta run --resume", mission.id),
+            );
         }
-        if let Some(reason) = not_its_wave(board, mission, task) {
+        if let Some(reason) = wave_closed_reason(board, mission, task) {
             say(WaitKind::Wave, reason);
         }
-        if let Some(full) = mission_full(board, mission).filter(|_| task.is_work()) {
+        if let Some(full) = mission_full_reason(board, mission).filter(|_| task.is_polled()) {
             say(WaitKind::Slot, full);
         }
-        for it in mission.held.iter().filter(|passage| passage.concerns(task.id)) {
+        for it in mission
+            .blocking_gates
+            .iter()
+            .filter(|passage| passage.concerns(task.id))
+        {
             say(it.kind.unwrap_or(WaitKind::Gate), it.reason.clone());
         }
     }
     let slots = |name: &AgentName| {
-        let room = board.agents.get(name).map(|it| agent::capacity(board, it))?;
-        Some((room.available == 0, format!("{name} {}/{}", room.current, room.max)))
+        let room = board
+            .agents
+            .get(name)
+            .map(|it| agent::capacity(board, it))?;
+        Some((
+            room.available == 0,
+            format!("{name} {}/{}", room.current, room.max),
+        ))
     };
     match (&task.assignee, mission) {
         (Some(name), _) => match slots(name) {
@@ -709,25 +1006,42 @@ fn waits_for_agent(board: &Board, task: &Task, now: Now, say: &mut impl FnMut(Wa
             _ if mission.is_some() || task.duty.is_some() || starts_by_assignment(board, task) => {
                 return Some(name.to_string());
             }
-            _ if let Some(team) = launch::team_of(board, name) => {
-                say(WaitKind::Lane, format!("{name} is a member of team {team}, and works while the team is up"))
-            }
-            _ if task.status == Status::Offered => {
-                say(WaitKind::Offer, format!("it is offered to {name}, which has not answered"))
-            }
-            _ => say(WaitKind::Runner, format!("{name} has not asked for it yet: regatta task poll --as {name}")),
+            _ if let Some(team) = launch::team_of(board, name) => say(
+                WaitKind::Lane,
+                format!("{name} is a member of team {team}, and works while the team is up"),
+            ),
+            _ if task.status == TaskStatus::Offered => say(
+                WaitKind::Offer,
+                format!("it is offered to {name}, which has not answered"),
+            ),
+            _ => say(
+                WaitKind::Runner,
+                format!("{name} has not asked for it yet: regatta task poll --as {name}"),
+            ),
         },
         (None, Some(mission)) => {
-            let full: Vec<String> = mission.agents.iter().filter_map(&slots).filter(|it| it.0).map(|it| it.1).collect();
+            let full: Vec<String> = mission
+                .agents
+                .iter()
+                .filter_map(&slots)
+                .filter(|it| it.0)
+                .map(|it| it.1)
+                .collect();
             if full.len() == mission.agents.len() {
-                say(WaitKind::Slot, format!("its agents are at capacity: {}", full.join(", ")));
+                say(
+                    WaitKind::Slot,
+                    format!("its agents are at capacity: {}", full.join(", ")),
+                );
             } else {
                 return Some("an agent".into());
             }
         }
         (None, None) => say(
             WaitKind::Runner,
-            format!("no mission or agent has it: regatta run, or regatta assign {} NAME", task.id),
+            format!(
+                "no mission or agent has it: regatta run, or regatta assign {} NAME",
+                task.id
+            ),
         ),
     }
     None
@@ -736,7 +1050,7 @@ fn waits_for_agent(board: &Board, task: &Task, now: Now, say: &mut impl FnMut(Wa
 /// Counts of a mission's open tasks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct Outlook {
+pub struct MissionOutlook {
     pub open: usize,
     pub running: usize,
     pub landing: usize,
@@ -747,7 +1061,7 @@ pub struct Outlook {
     pub held: usize,
 }
 
-impl Outlook {
+impl MissionOutlook {
     /// Returns whether nothing more happens without a person.
     pub fn is_settled(&self) -> bool {
         self.running == 0 && self.landing == self.held && self.stuck + self.held == self.open
@@ -755,17 +1069,20 @@ impl Outlook {
 }
 
 /// Counts the open tasks of a mission.
-pub fn outlook(board: &Board, mission: MissionId) -> Outlook {
-    let open: Vec<_> = board.open_tasks_of(mission).filter_map(|(_, id)| board.tasks.get(&id)).collect();
-    let dead = dead(board, mission, &open);
-    let mut out = Outlook::default();
+pub fn outlook(board: &Board, mission: MissionId) -> MissionOutlook {
+    let open: Vec<_> = board
+        .open_tasks_of(mission)
+        .filter_map(|(_, id)| board.tasks.get(&id))
+        .collect();
+    let dead = stuck_tasks(board, mission, &open);
+    let mut out = MissionOutlook::default();
     for task in &open {
         out.open += 1;
         match task.status {
             status if status.is_running() => out.running += 1,
-            Status::Landing => {
+            TaskStatus::Landing => {
                 out.landing += 1;
-                out.held += usize::from(lands_by_hand(board, task));
+                out.held += usize::from(needs_clean_checkout(board, task));
             }
             _ if dead.contains(&task.id) => out.stuck += 1,
             _ => {}
@@ -775,27 +1092,43 @@ pub fn outlook(board: &Board, mission: MissionId) -> Outlook {
 }
 
 /// Returns whether a task's landing is held until a person has cleaned up the checkout.
-fn lands_by_hand(board: &Board, task: &Task) -> bool {
-    task.landing.and_then(|it| board.landings.get(&it)).is_some_and(|it| it.held.is_some())
+fn needs_clean_checkout(board: &Board, task: &Task) -> bool {
+    task.landing
+        .and_then(|it| board.landings.get(&it))
+        .is_some_and(|it| it.held.is_some())
 }
 
 /// Returns a mission's open tasks that do not continue without a person.
-fn dead(board: &Board, mission: MissionId, open: &[&Arc<Task>]) -> BTreeSet<TaskId> {
-    let Some(mission) = board.missions.get(&mission) else { return BTreeSet::new() };
-    let hopeless = |task: &Task| {
-        task.status != Status::Landing && (!goes_on(board, task) || are_agents_parked(board, mission, task))
+fn stuck_tasks(board: &Board, mission: MissionId, open: &[&Arc<Task>]) -> BTreeSet<TaskId> {
+    let Some(mission) = board.missions.get(&mission) else {
+        return BTreeSet::new();
     };
-    let mut dead: BTreeSet<TaskId> = open.iter().filter(|it| hopeless(it)).map(|it| it.id).collect();
+    let hopeless = |task: &Task| {
+        task.status != TaskStatus::Landing
+            && (!is_active(board, task) || has_only_parked_agents(board, mission, task))
+    };
+    let mut dead: BTreeSet<TaskId> = open
+        .iter()
+        .filter(|it| hopeless(it))
+        .map(|it| it.id)
+        .collect();
     // A task that waits for a held landing waits for a person, and so do all tasks that wait for
     // that task.
-    let by_hand: BTreeSet<TaskId> = open.iter().filter(|it| lands_by_hand(board, it)).map(|it| it.id).collect();
+    let by_hand: BTreeSet<TaskId> = open
+        .iter()
+        .filter(|it| needs_clean_checkout(board, it))
+        .map(|it| it.id)
+        .collect();
     let at_work = current_step(board, mission.id);
     loop {
         let stands = |id: &TaskId| dead.contains(id) || by_hand.contains(id);
         // A wave in which nothing moves blocks the later waves.
-        let barrier = mission.mode == mission::Mode::Waves
+        let barrier = mission.mode == mission::StartMode::Waves
             && !by_hand.is_empty()
-            && open.iter().filter(|it| it.step() == at_work).all(|it| stands(&it.id));
+            && open
+                .iter()
+                .filter(|it| it.step() == at_work)
+                .all(|it| stands(&it.id));
         let more: Vec<TaskId> = open
             .iter()
             .filter(|it| it.status.is_waiting() && !dead.contains(&it.id))

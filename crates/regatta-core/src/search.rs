@@ -8,9 +8,9 @@
 use std::collections::BTreeSet;
 
 /// Maximum length of a word in characters; longer words are cut.
-const LONGEST_WORD: usize = 64;
+const MAX_WORD_CHARS: usize = 64;
 /// Maximum number of words in a query; further words are ignored.
-const MOST_WORDS: usize = 32;
+const MAX_QUERY_WORDS: usize = 32;
 
 /// Returns the words of a text, in order.
 pub fn words(text: &str) -> Vec<String> {
@@ -18,7 +18,7 @@ pub fn words(text: &str) -> Vec<String> {
     let mut word = String::new();
     let mut length = 0;
     for it in text.chars() {
-        let alone = stands_alone(it);
+        let alone = is_word_by_itself(it);
         if (alone || !it.is_alphanumeric()) && !word.is_empty() {
             found.push(std::mem::take(&mut word));
             length = 0;
@@ -27,7 +27,7 @@ pub fn words(text: &str) -> Vec<String> {
             found.push(it.to_string());
         } else if it.is_alphanumeric() {
             length += 1;
-            if length <= LONGEST_WORD {
+            if length <= MAX_WORD_CHARS {
                 word.extend(it.to_lowercase());
             }
         }
@@ -39,22 +39,22 @@ pub fn words(text: &str) -> Vec<String> {
 }
 
 /// Returns whether a character is a word by itself.
-fn stands_alone(it: char) -> bool {
+fn is_word_by_itself(it: char) -> bool {
     matches!(it, '\u{3040}'..='\u{30ff}' | '\u{3400}'..='\u{4dbf}' | '\u{4e00}'..='\u{9fff}' | '\u{20000}'..='\u{3ffff}')
         && it.is_alphanumeric()
 }
 
 /// A search query: all of its words, and quoted phrases as consecutive words.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Query {
+pub struct SearchQuery {
     parts: Vec<Vec<String>>,
 }
 
-impl Query {
+impl SearchQuery {
     /// Parses a query such as `merge "of main"`. Returns `None` if it has no word.
-    pub fn new(text: &str) -> Option<Query> {
+    pub fn new(text: &str) -> Option<SearchQuery> {
         let mut parts = Vec::new();
-        let mut left = MOST_WORDS;
+        let mut left = MAX_QUERY_WORDS;
         for (nth, piece) in text.split('"').enumerate() {
             let mut found = words(piece);
             found.truncate(left);
@@ -65,7 +65,7 @@ impl Query {
                 parts.push(found);
             }
         }
-        (!parts.is_empty()).then_some(Query { parts })
+        (!parts.is_empty()).then_some(SearchQuery { parts })
     }
 
     /// Returns each word of the query once.
@@ -81,7 +81,9 @@ impl Query {
     /// Returns whether a text matches the query.
     pub fn matches(&self, text: &str) -> bool {
         let text = words(text);
-        self.parts.iter().all(|part| text.windows(part.len()).any(|it| it == part.as_slice()))
+        self.parts
+            .iter()
+            .all(|part| text.windows(part.len()).any(|it| it == part.as_slice()))
     }
 }
 
@@ -92,7 +94,10 @@ mod tests {
     #[test]
     fn j12_a_word_is_a_run_of_letters_and_digits_in_lower_case() {
         for (text, expected) in [
-            ("Merge src/api/mod.rs, T21!", &["merge", "src", "api", "mod", "rs", "t21"][..]),
+            (
+                "Merge src/api/mod.rs, T21!",
+                &["merge", "src", "api", "mod", "rs", "t21"][..],
+            ),
             ("ÜMLAUT straße Ωμέγα", &["ümlaut", "straße", "ωμέγα"]),
             ("snake_case camelCase", &["snake", "case", "camelcase"]),
             ("東京 2025年 カナ", &["東", "京", "2025", "年", "カ", "ナ"]),
@@ -105,21 +110,36 @@ mod tests {
         let long = "x".repeat(100);
         assert_eq!(words(&format!("{long} y")), ["x".repeat(64).as_str(), "y"]);
         assert!(
-            Query::new(&long).unwrap().matches(&"X".repeat(64)),
+            SearchQuery::new(&long).unwrap().matches(&"X".repeat(64)),
             "the query and the text are not cut at the same length"
         );
     }
 
     #[test]
     fn a_query_matches_all_its_words_and_phrases() {
-        let matches = |query: &str, text: &str| Query::new(query).unwrap().matches(text);
+        let matches = |query: &str, text: &str| SearchQuery::new(query).unwrap().matches(text);
         assert!(matches("merge main", "Main was merged: MERGE of main"));
         assert!(!matches("merge main", "merged into main"));
-        assert!(matches("\"of main\"", "the tip of Main!") && !matches("\"of main\"", "of the main"));
-        assert!(matches("tip \"of main", "the tip of main"), "an open quote ends with the text");
+        assert!(
+            matches("\"of main\"", "the tip of Main!") && !matches("\"of main\"", "of the main")
+        );
+        assert!(
+            matches("tip \"of main", "the tip of main"),
+            "an open quote ends with the text"
+        );
         assert!(matches("日本", "今日本日") && !matches("\"日本\"", "日 x 本"));
-        assert_eq!(Query::new("  \"\" ... "), None);
-        assert!(!Query::new("a b").unwrap().has_phrases() && Query::new("\"a b\"").unwrap().has_phrases());
-        assert_eq!(Query::new("b a b").unwrap().words().into_iter().collect::<Vec<_>>(), ["a", "b"]);
+        assert_eq!(SearchQuery::new("  \"\" ... "), None);
+        assert!(
+            !SearchQuery::new("a b").unwrap().has_phrases()
+                && SearchQuery::new("\"a b\"").unwrap().has_phrases()
+        );
+        assert_eq!(
+            SearchQuery::new("b a b")
+                .unwrap()
+                .words()
+                .into_iter()
+                .collect::<Vec<_>>(),
+            ["a", "b"]
+        );
     }
 }

@@ -1,21 +1,28 @@
 //! Suggestions for misspelt words.
 
 /// The number of characters of a word that are compared.
-const MAX_CHARS: usize = 64;
+const MAX_COMPARED_CHARS: usize = 64;
 
 /// Returns the known word nearest to `word`, if one is near enough to be suggested.
 pub fn nearest<'a>(word: &str, known: &[&'a str]) -> Option<&'a str> {
     let word = word.to_lowercase();
-    let (edits, best) = known.iter().map(|candidate| (distance(&word, candidate), *candidate)).min()?;
+    let (edits, best) = known
+        .iter()
+        .map(|candidate| (distance(&word, candidate), *candidate))
+        .min()?;
     let length = word.chars().count();
     (edits <= 2.max(length / 3) && edits * 2 <= length).then_some(best)
 }
 
-/// Returns the known field or word that was most likely meant, from a deserializer's message about an unknown one.
+/// Returns the known field or word that was most likely meant, from a deserializer's message about
+/// an unknown one.
 ///
 /// Serde lists what it expects: ``unknown field `frob`, expected one of `from`, `to` ``.
-pub fn meant(message: &str) -> Option<&str> {
-    let listed = message.split_once("unknown field `").or_else(|| message.split_once("unknown variant `"))?.1;
+pub fn meant_word(message: &str) -> Option<&str> {
+    let listed = message
+        .split_once("unknown field `")
+        .or_else(|| message.split_once("unknown variant `"))?
+        .1;
     let mut words = listed.split('`').step_by(2);
     let written = words.next()?;
     nearest(written, &words.collect::<Vec<_>>())
@@ -25,7 +32,7 @@ pub fn meant(message: &str) -> Option<&str> {
 fn distance(left: &str, right: &str) -> usize {
     let right: Vec<char> = right.chars().collect();
     let mut row: Vec<usize> = (0..=right.len()).collect();
-    for (line, a) in left.chars().take(MAX_CHARS).enumerate() {
+    for (line, a) in left.chars().take(MAX_COMPARED_CHARS).enumerate() {
         let mut corner = std::mem::replace(&mut row[0], line + 1);
         for (column, b) in right.iter().enumerate() {
             let replaced = corner + usize::from(a != *b);
@@ -58,13 +65,26 @@ mod tests {
     #[test]
     fn the_suggestion_for_a_field_is_found_from_a_deserializers_message() {
         for (message, field) in [
-            ("unknown field `revew`, expected one of `mode`, `review`, `slots`", Some("review")),
-            ("line 3\nunknown field `comand`, expected `command` or `preset`", Some("command")),
-            ("unknown variant `humn`, expected one of `none`, `human`, `agent`\nin `landing.review`", Some("human")),
-            ("unknown field `frob`, expected one of `mode`, `review`", None),
+            (
+                "unknown field `revew`, expected one of `mode`, `review`, `slots`",
+                Some("review"),
+            ),
+            (
+                "line 3\nunknown field `comand`, expected `command` or `preset`",
+                Some("command"),
+            ),
+            (
+                "unknown variant `humn`, expected one of `none`, `human`, `agent`\nin \
+                `landing.review`",
+                Some("human"),
+            ),
+            (
+                "unknown field `frob`, expected one of `mode`, `review`",
+                None,
+            ),
             ("invalid type: string", None),
         ] {
-            assert_eq!(meant(message), field, "{message}");
+            assert_eq!(meant_word(message), field, "{message}");
         }
     }
 }

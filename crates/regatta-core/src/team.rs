@@ -9,23 +9,23 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::agent::{Key, Level, MAX_TASKS};
+use crate::agent::{MAX_TASKS, SandboxLevel, SecretVariable};
 use crate::board::{Board, Draft};
-use crate::command::Outcome;
+use crate::command::CommandOutcome;
 use crate::event::{Event, facts};
-use crate::extra::{self, Extra};
 use crate::ids::{AgentName, LaunchId, MemberName, Now, ProjectName, TeamName};
-use crate::lane::{self, Lanes, Objection, Seat};
-use crate::launch::{self, Launch};
+use crate::lane::{self, LaneSettings, PlannedMember, RosterProblem};
+use crate::launch::{self, TeamLaunch};
 use crate::provider_name;
 use crate::refusal::Refusal;
 use crate::spelling;
+use crate::unknown_fields::{self, UnknownFields};
 
 /// The separation of a member from the others.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
-pub enum Isolation {
+pub enum MemberIsolation {
     /// The member works in a workspace of its own, as all agents do.
     #[default]
     Worktree,
@@ -35,7 +35,7 @@ pub enum Isolation {
 /// default.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct Member {
+pub struct TeamMember {
     pub name: MemberName,
     /// Purpose of the member.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -44,7 +44,7 @@ pub struct Member {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workflow: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub isolation: Option<Isolation>,
+    pub isolation: Option<MemberIsolation>,
     /// Provider, such as anthropic, codex, gemini or opencode.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub provider: Option<String>,
@@ -71,10 +71,10 @@ pub struct Member {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub script: Option<String>,
     #[serde(flatten)]
-    pub extra: Extra,
+    pub extra: UnknownFields,
 }
 
-impl Member {
+impl TeamMember {
     /// The names of a member's fields.
     pub const FIELDS: &[&str] = &[
         "name",
@@ -93,8 +93,8 @@ impl Member {
     ];
 
     /// Returns a member with this name and no other setting.
-    pub fn named(name: MemberName) -> Member {
-        Member {
+    pub fn named(name: MemberName) -> TeamMember {
+        TeamMember {
             name,
             role: None,
             workflow: None,
@@ -108,7 +108,7 @@ impl Member {
             environment: None,
             max_tasks: None,
             script: None,
-            extra: Extra::new(),
+            extra: UnknownFields::new(),
         }
     }
 }
@@ -116,13 +116,13 @@ impl Member {
 /// A named environment: variables, keys, arguments and access rights of a program.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct Environment {
+pub struct TeamEnvironment {
     /// Plain variables, which must not be secret.
     #[serde(default)]
     pub env: BTreeMap<String, String>,
     /// Secrets, by their source.
     #[serde(default)]
-    pub keys: Vec<Key>,
+    pub keys: Vec<SecretVariable>,
     /// More arguments for the program.
     #[serde(default)]
     pub args: Vec<String>,
@@ -131,7 +131,8 @@ pub struct Environment {
     pub mode: Option<String>,
     /// Sandbox level; if omitted, the strongest that this machine supports.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub confine: Option<Level>,
+    #[serde(rename = "confine")]
+    pub sandbox: Option<SandboxLevel>,
     /// Hosts that it may reach; empty means all.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub egress: Vec<String>,
@@ -142,12 +143,14 @@ pub struct Environment {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub write: Vec<String>,
     #[serde(flatten)]
-    pub extra: Extra,
+    pub extra: UnknownFields,
 }
 
-impl Environment {
+impl TeamEnvironment {
     /// The names of an environment's fields.
-    pub const FIELDS: &[&str] = &["env", "keys", "args", "mode", "confine", "egress", "read", "write"];
+    pub const FIELDS: &[&str] = &[
+        "env", "keys", "args", "mode", "confine", "egress", "read", "write",
+    ];
 }
 
 /// A team with its desired settings.
@@ -156,24 +159,28 @@ impl Environment {
 pub struct Team {
     pub name: TeamName,
     pub project: ProjectName,
-    pub lead: Member,
+    pub lead: TeamMember,
     #[serde(default)]
-    pub members: Vec<Member>,
+    pub members: Vec<TeamMember>,
     #[serde(default)]
-    pub environments: BTreeMap<String, Environment>,
+    pub environments: BTreeMap<String, TeamEnvironment>,
     /// Its latest launch.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub launch: Option<LaunchId>,
     /// The team is launched again as soon as it has stopped.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub again: bool,
+    #[serde(rename = "again")]
+    pub relaunch_after_stop: bool,
     /// Time of its deletion. A deleted team can be restored.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub deleted_wall: Option<u64>,
-    pub created_wall: u64,
-    pub updated_wall: u64,
+    #[serde(rename = "deleted_wall")]
+    pub deleted_unix_ms: Option<u64>,
+    #[serde(rename = "created_wall")]
+    pub created_unix_ms: u64,
+    #[serde(rename = "updated_wall")]
+    pub updated_unix_ms: u64,
     #[serde(flatten)]
-    pub extra: Extra,
+    pub extra: UnknownFields,
 }
 
 /// The fields of a stored [`Team`]. No unknown field of a request may have one of these names (D9).
@@ -192,31 +199,43 @@ const FIELDS: &[&str] = &[
 
 impl Team {
     /// Returns all members, the lead first.
-    pub fn roster(&self) -> impl Iterator<Item = &Member> {
+    pub fn roster(&self) -> impl Iterator<Item = &TeamMember> {
         std::iter::once(&self.lead).chain(&self.members)
     }
 
     /// Returns the member with this name.
-    pub fn member(&self, name: &MemberName) -> Option<&Member> {
+    pub fn member(&self, name: &MemberName) -> Option<&TeamMember> {
         self.roster().find(|it| it.name == *name)
     }
 
-    /// Returns a member's provider, or the lead's if the member names none, by the provider's own name.
-    pub fn provider<'a>(&'a self, member: &'a Member) -> &'a str {
-        let written = member.provider.as_deref().or(self.lead.provider.as_deref()).unwrap_or_default();
+    /// Returns a member's provider, or the lead's if the member names none, by the provider's own
+    /// name.
+    pub fn provider<'a>(&'a self, member: &'a TeamMember) -> &'a str {
+        let written = member
+            .provider
+            .as_deref()
+            .or(self.lead.provider.as_deref())
+            .unwrap_or_default();
         provider_name::canonical(written)
     }
 
     /// Returns the lead and the members as the planner needs them.
-    pub fn seats(&self) -> (Seat, Vec<Seat>) {
-        let seat = |it: &Member| Seat { name: it.name.clone(), provider: self.provider(it).to_owned() };
+    pub fn planned_members(&self) -> (PlannedMember, Vec<PlannedMember>) {
+        let seat = |it: &TeamMember| PlannedMember {
+            name: it.name.clone(),
+            provider: self.provider(it).to_owned(),
+        };
         (seat(&self.lead), self.members.iter().map(seat).collect())
     }
 
     /// Returns the agents that take tasks: all members except the lead. A lead without members
     /// takes tasks itself.
     pub fn workers(&self) -> Vec<AgentName> {
-        let all = if self.members.is_empty() { std::slice::from_ref(&self.lead) } else { &self.members };
+        let all = if self.members.is_empty() {
+            std::slice::from_ref(&self.lead)
+        } else {
+            &self.members
+        };
         all.iter().map(|it| self.agent(&it.name)).collect()
     }
 
@@ -227,58 +246,61 @@ impl Team {
 }
 
 facts! {
-    Created { team: Arc<Team> }
+    TeamCreated { team: Arc<Team> }
     /// The desired settings or the latest launch changed.
-    Changed { team: Arc<Team> }
+    TeamChanged { team: Arc<Team> }
 }
 
 /// A team to add with [`create`]; also the content of `team.toml`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct Create {
+pub struct CreateTeam {
     pub name: TeamName,
     pub project: ProjectName,
-    pub lead: Member,
+    pub lead: TeamMember,
     #[serde(default)]
-    pub members: Vec<Member>,
+    pub members: Vec<TeamMember>,
     #[serde(default)]
-    pub environments: BTreeMap<String, Environment>,
+    pub environments: BTreeMap<String, TeamEnvironment>,
     #[serde(flatten)]
-    pub extra: Extra,
+    pub extra: UnknownFields,
 }
 
 /// Changes to a team; see [`edit`]. Each given field replaces the old one as a whole.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
-pub struct Edit {
-    pub lead: Option<Member>,
-    pub members: Option<Vec<Member>>,
-    pub environments: Option<BTreeMap<String, Environment>>,
+pub struct EditTeam {
+    pub lead: Option<TeamMember>,
+    pub members: Option<Vec<TeamMember>>,
+    pub environments: Option<BTreeMap<String, TeamEnvironment>>,
     #[serde(flatten)]
-    pub extra: Extra,
+    pub extra: UnknownFields,
 }
 
 /// A backup of a team in a file: its settings and its latest launch.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct Backup {
+pub struct TeamBackup {
     pub team: Team,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub launch: Option<Launch>,
+    pub launch: Option<TeamLaunch>,
     #[serde(flatten)]
-    pub extra: Extra,
+    pub extra: UnknownFields,
 }
 
 /// The commands about teams.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "ask")]
-#[allow(clippy::large_enum_variant, reason = "few are under way at once, and none is kept")]
-pub enum Ask {
-    Create(Create),
+#[allow(
+    clippy::large_enum_variant,
+    reason = "few are under way at once, and none is kept"
+)]
+pub enum TeamCommand {
+    Create(CreateTeam),
     Edit {
         team: TeamName,
-        edit: Edit,
+        edit: EditTeam,
     },
     Delete {
         team: TeamName,
@@ -287,7 +309,7 @@ pub enum Ask {
         team: TeamName,
     },
     Restore {
-        backup: Backup,
+        backup: TeamBackup,
     },
     Launch {
         team: TeamName,
@@ -310,25 +332,37 @@ pub enum Ask {
 }
 
 /// Carries out a command about teams.
-pub(crate) fn run(draft: &mut Draft, ask: Ask, now: Now) -> Result<Outcome, Refusal> {
+pub(crate) fn run(
+    draft: &mut Draft,
+    ask: TeamCommand,
+    now: Now,
+) -> Result<CommandOutcome, Refusal> {
     match ask {
-        Ask::Create(ask) => return Ok(Outcome::Team(create(draft, ask, now)?)),
-        Ask::Edit { team, edit: ask } => edit(draft, &team, ask, now)?,
-        Ask::Delete { team } => delete(draft, &team, now)?,
-        Ask::Undelete { team } => undelete(draft, &team, now)?,
-        Ask::Restore { backup } => return Ok(Outcome::Team(restore(draft, backup, now)?)),
-        Ask::Launch { team, left_out } => {
-            return Ok(Outcome::Launched(Some(launch::begin(draft, &team, &left_out, now)?)));
+        TeamCommand::Create(ask) => return Ok(CommandOutcome::Team(create(draft, ask, now)?)),
+        TeamCommand::Edit { team, edit: ask } => edit(draft, &team, ask, now)?,
+        TeamCommand::Delete { team } => delete(draft, &team, now)?,
+        TeamCommand::Undelete { team } => undelete(draft, &team, now)?,
+        TeamCommand::Restore { backup } => {
+            return Ok(CommandOutcome::Team(restore(draft, backup, now)?));
         }
-        Ask::Relaunch { team } => return Ok(Outcome::Launched(launch::relaunch(draft, &team, now)?)),
-        Ask::Stop { team, reason } => launch::stop(draft, &team, &reason)?,
-        Ask::Retry { team, member } => launch::retry(draft, &team, &member, now)?,
+        TeamCommand::Launch { team, left_out } => {
+            return Ok(CommandOutcome::Launched(Some(launch::begin(
+                draft, &team, &left_out, now,
+            )?)));
+        }
+        TeamCommand::Relaunch { team } => {
+            return Ok(CommandOutcome::Launched(launch::relaunch(
+                draft, &team, now,
+            )?));
+        }
+        TeamCommand::Stop { team, reason } => launch::stop(draft, &team, &reason)?,
+        TeamCommand::Retry { team, member } => launch::retry(draft, &team, &member, now)?,
     }
-    Ok(Outcome::Done)
+    Ok(CommandOutcome::Done)
 }
 
 /// Adds a team. An equal existing team is left unchanged.
-pub fn create(draft: &mut Draft, ask: Create, now: Now) -> Result<TeamName, Refusal> {
+pub fn create(draft: &mut Draft, ask: CreateTeam, now: Now) -> Result<TeamName, Refusal> {
     let team = Team {
         name: ask.name,
         project: ask.project,
@@ -336,38 +370,55 @@ pub fn create(draft: &mut Draft, ask: Create, now: Now) -> Result<TeamName, Refu
         members: ask.members,
         environments: ask.environments,
         launch: None,
-        again: false,
-        deleted_wall: None,
-        created_wall: now.wall,
-        updated_wall: now.wall,
+        relaunch_after_stop: false,
+        deleted_unix_ms: None,
+        created_unix_ms: now.unix_ms,
+        updated_unix_ms: now.unix_ms,
         extra: ask.extra,
     };
     check_spelling(draft.board(), &team)?;
     check(draft.board(), &team)?;
     let name = team.name.clone();
     if let Some(there) = draft.board().teams.get(&name) {
-        if there.deleted_wall.is_some() {
+        if there.deleted_unix_ms.is_some() {
             return Err(Refusal::invalid(
                 format!("team {name} was deleted, and its name is reserved for it"),
                 format!("bring it back, or choose another name: regatta team undelete {name}"),
             ));
         }
-        let same = same_wish(there, &team);
-        return if same { Ok(name) } else { Err(Refusal::AlreadyThere { what: format!("team {name}") }) };
+        let same = has_same_settings(there, &team);
+        return if same {
+            Ok(name)
+        } else {
+            Err(Refusal::AlreadyExists {
+                what: format!("team {name}"),
+            })
+        };
     }
-    draft.record(Event::TeamCreated(Created { team: team.into() }));
+    draft.record(Event::TeamCreated(TeamCreated { team: team.into() }));
     Ok(name)
 }
 
 /// Returns whether two teams have the same desired settings.
-fn same_wish(one: &Team, other: &Team) -> bool {
-    (&one.project, &one.lead, &one.members, &one.environments, &one.extra)
-        == (&other.project, &other.lead, &other.members, &other.environments, &other.extra)
+fn has_same_settings(one: &Team, other: &Team) -> bool {
+    (
+        &one.project,
+        &one.lead,
+        &one.members,
+        &one.environments,
+        &one.extra,
+    ) == (
+        &other.project,
+        &other.lead,
+        &other.members,
+        &other.environments,
+        &other.extra,
+    )
 }
 
 /// Changes a team's settings. Changes to the roster of a mixed team that runs are refused, because
 /// the launch has fixed the owners of its lanes.
-pub fn edit(draft: &mut Draft, name: &TeamName, ask: Edit, now: Now) -> Result<(), Refusal> {
+pub fn edit(draft: &mut Draft, name: &TeamName, ask: EditTeam, now: Now) -> Result<(), Refusal> {
     let there = find(draft.board(), name)?;
     let mut team = Team::clone(&there);
     team.lead = ask.lead.unwrap_or(team.lead);
@@ -376,15 +427,20 @@ pub fn edit(draft: &mut Draft, name: &TeamName, ask: Edit, now: Now) -> Result<(
     team.extra.extend(ask.extra);
     check_spelling(draft.board(), &team)?;
     check(draft.board(), &team)?;
-    if launch::is_up(draft.board(), &there) && (is_mixed(draft.board(), &there) || is_mixed(draft.board(), &team)) {
+    if launch::is_up(draft.board(), &there)
+        && (is_mixed(draft.board(), &there) || is_mixed(draft.board(), &team))
+    {
         let changes = roster_changes(&there, &team);
         if !changes.is_empty() {
-            return Err(Refusal::TeamRuns { team: name.clone(), cannot: changes.join(", ") });
+            return Err(Refusal::TeamRuns {
+                team: name.clone(),
+                cannot: changes.join(", "),
+            });
         }
     }
-    if !same_wish(&there, &team) {
-        team.updated_wall = now.wall;
-        draft.record(Event::TeamChanged(Changed { team: team.into() }));
+    if !has_same_settings(&there, &team) {
+        team.updated_unix_ms = now.unix_ms;
+        draft.record(Event::TeamChanged(TeamChanged { team: team.into() }));
     }
     Ok(())
 }
@@ -392,13 +448,21 @@ pub fn edit(draft: &mut Draft, name: &TeamName, ask: Edit, now: Now) -> Result<(
 /// Returns the changes that affect the members that run or their settings. A changed role or
 /// workflow does not count.
 fn roster_changes(before: &Team, after: &Team) -> Vec<String> {
-    let runs = |team: &Team, it: &Member| {
+    let runs = |team: &Team, it: &TeamMember| {
         let words = (it.role.clone(), it.workflow.clone());
-        let plain = Member { role: None, workflow: None, extra: Extra::new(), ..it.clone() };
+        let plain = TeamMember {
+            role: None,
+            workflow: None,
+            extra: UnknownFields::new(),
+            ..it.clone()
+        };
         (
             plain,
             team.provider(it).to_owned(),
-            it.environment.as_ref().and_then(|it| team.environments.get(it)).cloned(),
+            it.environment
+                .as_ref()
+                .and_then(|it| team.environments.get(it))
+                .cloned(),
             words,
         )
     };
@@ -416,7 +480,9 @@ fn roster_changes(before: &Team, after: &Team) -> Vec<String> {
             }
         }
     }
-    let gone = before.roster().filter(|it| after.member(&it.name).is_none());
+    let gone = before
+        .roster()
+        .filter(|it| after.member(&it.name).is_none());
     found.extend(gone.map(|it| format!("remove {}", it.name)));
     if found.is_empty() && before.lead.name != after.lead.name {
         found.push(format!("let {} lead", after.lead.name));
@@ -426,19 +492,27 @@ fn roster_changes(before: &Team, after: &Team) -> Vec<String> {
 
 /// Returns whether a team has secondary lanes, by its plan or its latest launch.
 fn is_mixed(board: &Board, team: &Team) -> bool {
-    let (lead, members) = team.seats();
-    let planned = lane::plan(&lead, &members, &policy(board, team)).is_ok_and(|it| it.mix == lane::Mix::Mixed);
-    planned || launch::of(board, team).is_some_and(|it| it.is_mixed())
+    let (lead, members) = team.planned_members();
+    let planned = lane::plan(&lead, &members, &lane_policy(board, team))
+        .is_ok_and(|it| it.mix == lane::TeamMix::Mixed);
+    planned || launch::latest_launch(board, team).is_some_and(|it| it.is_mixed())
 }
 
 /// Marks a team as deleted. It can be restored unchanged.
 pub fn delete(draft: &mut Draft, name: &TeamName, now: Now) -> Result<(), Refusal> {
     let there = find(draft.board(), name)?;
     if launch::is_up(draft.board(), &there) {
-        return Err(Refusal::TeamRuns { team: name.clone(), cannot: "delete it".into() });
+        return Err(Refusal::TeamRuns {
+            team: name.clone(),
+            cannot: "delete it".into(),
+        });
     }
-    let team = Team { deleted_wall: Some(now.wall), updated_wall: now.wall, ..Team::clone(&there) };
-    draft.record(Event::TeamChanged(Changed { team: team.into() }));
+    let team = Team {
+        deleted_unix_ms: Some(now.unix_ms),
+        updated_unix_ms: now.unix_ms,
+        ..Team::clone(&there)
+    };
+    draft.record(Event::TeamChanged(TeamChanged { team: team.into() }));
     Ok(())
 }
 
@@ -447,30 +521,42 @@ pub fn undelete(draft: &mut Draft, name: &TeamName, now: Now) -> Result<(), Refu
     let Some(there) = draft.board().teams.get(name).cloned() else {
         return Err(Refusal::NoSuchTeam { team: name.clone() });
     };
-    if there.deleted_wall.is_some() {
-        let team = Team { deleted_wall: None, updated_wall: now.wall, ..Team::clone(&there) };
-        draft.record(Event::TeamChanged(Changed { team: team.into() }));
+    if there.deleted_unix_ms.is_some() {
+        let team = Team {
+            deleted_unix_ms: None,
+            updated_unix_ms: now.unix_ms,
+            ..Team::clone(&there)
+        };
+        draft.record(Event::TeamChanged(TeamChanged { team: team.into() }));
     }
     Ok(())
 }
 
 /// Restores a team from a backup file: the settings of the file, and the more complete of the two
 /// launch records.
-pub fn restore(draft: &mut Draft, backup: Backup, now: Now) -> Result<TeamName, Refusal> {
-    let Backup { team, launch, .. } = backup;
+pub fn restore(draft: &mut Draft, backup: TeamBackup, now: Now) -> Result<TeamName, Refusal> {
+    let TeamBackup { team, launch, .. } = backup;
     check(draft.board(), &team)?;
     let there = draft.board().teams.get(&team.name).cloned();
     if let Some(there) = &there
         && launch::is_up(draft.board(), there)
     {
-        return Err(Refusal::TeamRuns { team: team.name.clone(), cannot: "put an older one in its place".into() });
+        return Err(Refusal::TeamRuns {
+            team: team.name.clone(),
+            cannot: "put an older one in its place".into(),
+        });
     }
     let name = team.name.clone();
     let last = there.as_ref().and_then(|it| it.launch);
-    let team = Team { launch: last, again: false, updated_wall: now.wall, ..team };
+    let team = Team {
+        launch: last,
+        relaunch_after_stop: false,
+        updated_unix_ms: now.unix_ms,
+        ..team
+    };
     draft.record(match there {
-        None => Event::TeamCreated(Created { team: team.into() }),
-        Some(_) => Event::TeamChanged(Changed { team: team.into() }),
+        None => Event::TeamCreated(TeamCreated { team: team.into() }),
+        Some(_) => Event::TeamChanged(TeamChanged { team: team.into() }),
     });
     if let Some(record) = launch {
         launch::restore(draft, &name, record, now)?;
@@ -479,21 +565,34 @@ pub fn restore(draft: &mut Draft, backup: Backup, now: Now) -> Result<TeamName, 
 }
 
 /// Records a team's latest launch, and if it is launched again after a stop.
-pub(crate) fn point(draft: &mut Draft, name: &TeamName, launch: LaunchId, again: bool) {
+pub(crate) fn set_launch(draft: &mut Draft, name: &TeamName, launch: LaunchId, again: bool) {
     if let Some(team) = draft.board().teams.get(name) {
-        let team = Team { launch: Some(launch), again, ..Team::clone(team) };
-        draft.record(Event::TeamChanged(Changed { team: team.into() }));
+        let team = Team {
+            launch: Some(launch),
+            relaunch_after_stop: again,
+            ..Team::clone(team)
+        };
+        draft.record(Event::TeamChanged(TeamChanged { team: team.into() }));
     }
 }
 
 /// Returns the team with this name, unless it was deleted.
 pub fn find(board: &Board, name: &TeamName) -> Result<Arc<Team>, Refusal> {
-    let there = board.teams.get(name).filter(|it| it.deleted_wall.is_none());
-    there.cloned().ok_or_else(|| Refusal::NoSuchTeam { team: name.clone() })
+    let there = board
+        .teams
+        .get(name)
+        .filter(|it| it.deleted_unix_ms.is_none());
+    there
+        .cloned()
+        .ok_or_else(|| Refusal::NoSuchTeam { team: name.clone() })
 }
 
 /// Returns the launched members of a running team that can take a mission's tasks.
-pub fn workers(board: &Board, name: &TeamName, project: &ProjectName) -> Result<Vec<AgentName>, Refusal> {
+pub fn workers(
+    board: &Board,
+    name: &TeamName,
+    project: &ProjectName,
+) -> Result<Vec<AgentName>, Refusal> {
     let team = find(board, name)?;
     if team.project != *project {
         return Err(Refusal::invalid(
@@ -501,7 +600,11 @@ pub fn workers(board: &Board, name: &TeamName, project: &ProjectName) -> Result<
             "name a team of this project: regatta team list",
         ));
     }
-    let up: Vec<AgentName> = team.workers().into_iter().filter(|it| board.agents.contains_key(it)).collect();
+    let up: Vec<AgentName> = team
+        .workers()
+        .into_iter()
+        .filter(|it| board.agents.contains_key(it))
+        .collect();
     if up.is_empty() || !launch::is_up(board, &team) {
         return Err(Refusal::invalid(
             format!("team {name} is not up, or none of its members takes tasks"),
@@ -512,82 +615,136 @@ pub fn workers(board: &Board, name: &TeamName, project: &ProjectName) -> Result<
 }
 
 /// Returns the lane policy of a team's project.
-pub fn policy(board: &Board, team: &Team) -> Lanes {
-    board.projects.get(&team.project).map(|it| it.settings.lanes.clone()).unwrap_or_default()
+pub fn lane_policy(board: &Board, team: &Team) -> LaneSettings {
+    board
+        .projects
+        .get(&team.project)
+        .map(|it| it.settings.lanes.clone())
+        .unwrap_or_default()
 }
 
 /// Combines all problems of a roster in one refusal.
-pub(crate) fn refused(objections: &[Objection]) -> Refusal {
+pub(crate) fn roster_refusal(objections: &[RosterProblem]) -> Refusal {
     let said: Vec<String> = objections.iter().map(ToString::to_string).collect();
-    let hints: BTreeSet<String> = objections.iter().map(Objection::hint).collect();
-    Refusal::invalid(said.join("; "), hints.into_iter().collect::<Vec<_>>().join("; "))
+    let hints: BTreeSet<String> = objections.iter().map(RosterProblem::hint).collect();
+    Refusal::invalid(
+        said.join("; "),
+        hints.into_iter().collect::<Vec<_>>().join("; "),
+    )
 }
 
 /// Checks a team's project, fields, members and lanes.
 fn check(board: &Board, team: &Team) -> Result<(), Refusal> {
     if !board.projects.contains_key(&team.project) {
-        return Err(Refusal::NoSuchProject { project: team.project.clone() });
+        return Err(Refusal::NoSuchProject {
+            project: team.project.clone(),
+        });
     }
     let unknown = std::iter::once((&team.extra, FIELDS))
         .chain(team.roster().map(|member| (&member.extra, &[][..])))
-        .chain(team.environments.values().map(|environment| (&environment.extra, &[][..])));
+        .chain(
+            team.environments
+                .values()
+                .map(|environment| (&environment.extra, &[][..])),
+        );
     for (extra, known) in unknown {
-        if let Some(why) = extra::problem(extra, known) {
-            return Err(Refusal::invalid(format!("team {}: {why}", team.name), "leave that field out"));
+        if let Some(why) = unknown_fields::problem(extra, known) {
+            return Err(Refusal::invalid(
+                format!("team {}: {why}", team.name),
+                "leave that field out",
+            ));
         }
     }
     for member in team.roster() {
         check_member(team, member)?;
     }
-    let (lead, members) = team.seats();
-    lane::plan(&lead, &members, &policy(board, team)).map(|_| ()).map_err(|it| refused(&it))
+    let (lead, members) = team.planned_members();
+    lane::plan(&lead, &members, &lane_policy(board, team))
+        .map(|_| ())
+        .map_err(|it| roster_refusal(&it))
 }
 
-/// Refuses unknown fields that are most likely misspelt known ones, and providers that nobody knows.
+/// Refuses unknown fields that are most likely misspelt known ones, and providers that nobody
+/// knows.
 ///
 /// A misspelt `provider` would put its member on the lead's lane. Other unknown fields are kept,
 /// because a newer version may have written them. A team that is restored from a backup is not
 /// checked, for the same reason.
 fn check_spelling(board: &Board, team: &Team) -> Result<(), Refusal> {
     const TEAM_FIELDS: &[&str] = &["name", "project", "lead", "members", "environments"];
-    let members = team.roster().map(|member| (format!("member {}", member.name), &member.extra, Member::FIELDS));
-    let environments = team
-        .environments
-        .iter()
-        .map(|(name, environment)| (format!("environment {name}"), &environment.extra, Environment::FIELDS));
+    let members = team.roster().map(|member| {
+        (
+            format!("member {}", member.name),
+            &member.extra,
+            TeamMember::FIELDS,
+        )
+    });
+    let environments = team.environments.iter().map(|(name, environment)| {
+        (
+            format!("environment {name}"),
+            &environment.extra,
+            TeamEnvironment::FIELDS,
+        )
+    });
     let own = std::iter::once((format!("team {}", team.name), &team.extra, TEAM_FIELDS));
     for (place, extra, known) in own.chain(members).chain(environments) {
-        for field in extra.keys().filter(|field| !known.contains(&field.as_str())) {
+        for field in extra
+            .keys()
+            .filter(|field| !known.contains(&field.as_str()))
+        {
             if let Some(meant) = spelling::nearest(field, known) {
-                return Err(Refusal::invalid(format!("{place} has no field {field}"), format!("write {meant}")));
+                return Err(Refusal::invalid(
+                    format!("{place} has no field {field}"),
+                    format!("write {meant}"),
+                ));
             }
         }
     }
-    let policy = policy(board, team);
-    team.roster().try_for_each(|member| check_provider(team, member, &policy))
+    let policy = lane_policy(board, team);
+    team.roster()
+        .try_for_each(|member| check_provider(team, member, &policy))
 }
 
 /// Refuses a provider that neither this version nor the project's policy knows, because its lane
 /// could never start.
-fn check_provider(team: &Team, member: &Member, policy: &Lanes) -> Result<(), Refusal> {
-    let Some(written) = member.provider.as_deref().filter(|name| !policy.is_known(name)) else { return Ok(()) };
-    let own: Vec<&str> = provider_name::PROVIDERS.iter().map(|(name, _)| *name).collect();
+fn check_provider(team: &Team, member: &TeamMember, policy: &LaneSettings) -> Result<(), Refusal> {
+    let Some(written) = member
+        .provider
+        .as_deref()
+        .filter(|name| !policy.is_known(name))
+    else {
+        return Ok(());
+    };
+    let own: Vec<&str> = provider_name::PROVIDERS
+        .iter()
+        .map(|(name, _)| *name)
+        .collect();
     let hint = match provider_name::nearest(written) {
         Some(meant) => format!("write {meant}; the others are in: regatta provider"),
         None => format!(
-            "it is one of {}; for a provider of your own add a rule to regatta.toml: [lanes.policy] {written} = \"secondary\"",
+            "it is one of {}; for a provider of your own add a rule to regatta.toml: \
+            [lanes.policy] {written} = \"secondary\"",
             own.join(", ")
         ),
     };
-    Err(Refusal::invalid(format!("team {}: the provider of {} is unknown: {written}", team.name, member.name), hint))
+    Err(Refusal::invalid(
+        format!(
+            "team {}: the provider of {} is unknown: {written}",
+            team.name, member.name
+        ),
+        hint,
+    ))
 }
 
 /// Checks the settings of one member.
-fn check_member(team: &Team, member: &Member) -> Result<(), Refusal> {
+fn check_member(team: &Team, member: &TeamMember) -> Result<(), Refusal> {
     let name = &member.name;
     let bad = |what: String, hint: &str| Err(Refusal::invalid(what, hint));
     let word = |it: &str| {
-        (1..=64).contains(&it.len()) && it.bytes().all(|it| it.is_ascii_alphanumeric() || b"-_.:/@[]".contains(&it))
+        (1..=64).contains(&it.len())
+            && it
+                .bytes()
+                .all(|it| it.is_ascii_alphanumeric() || b"-_.:/@[]".contains(&it))
     };
     for (field, value, longest) in [
         ("provider", &member.provider, 32),
@@ -607,7 +764,10 @@ fn check_member(team: &Team, member: &Member) -> Result<(), Refusal> {
     }
     for (field, value) in [("role", &member.role), ("workflow", &member.workflow)] {
         if value.as_ref().is_some_and(|it| it.len() > 16 * 1024) {
-            return bad(format!("the {field} of {name} is longer than 16 KiB"), "put it into a file and name that");
+            return bad(
+                format!("the {field} of {name} is longer than 16 KiB"),
+                "put it into a file and name that",
+            );
         }
     }
     if let Some(cwd) = &member.cwd
@@ -630,8 +790,14 @@ fn check_member(team: &Team, member: &Member) -> Result<(), Refusal> {
             "add it to the team: [environments.NAME]",
         );
     }
-    if member.max_tasks.is_some_and(|it| !(1..=MAX_TASKS).contains(&it)) {
-        return bad(format!("max_tasks of {name} is 1 to 20"), "give a number in that range");
+    if member
+        .max_tasks
+        .is_some_and(|it| !(1..=MAX_TASKS).contains(&it))
+    {
+        return bad(
+            format!("max_tasks of {name} is 1 to 20"),
+            "give a number in that range",
+        );
     }
     Ok(())
 }

@@ -43,26 +43,34 @@ pub const POINTS: &[&str] = &[
 ];
 
 /// All failpoints of a hook's command.
-pub const HOOKS: &[&str] = &["hook.begin", "hook.ran", "hook.recorded"];
+pub const HOOK_POINTS: &[&str] = &["hook.begin", "hook.ran", "hook.recorded"];
 
 struct Armed {
     point: String,
-    left: AtomicU32,
+    hits_left: AtomicU32,
 }
 
 static ARMED: OnceLock<Option<Armed>> = OnceLock::new();
 
 /// Aborts the program if a test armed this failpoint and its count has come.
-pub fn at(point: &'static str) {
-    debug_assert!(POINTS.contains(&point) || HOOKS.contains(&point), "{point} is in neither POINTS nor HOOKS");
-    let Some(armed) = ARMED.get_or_init(armed) else { return };
-    if armed.point == point && armed.left.fetch_sub(1, Ordering::SeqCst) == 1 {
+pub fn hit(point: &'static str) {
+    debug_assert!(
+        POINTS.contains(&point) || HOOK_POINTS.contains(&point),
+        "{point} is in neither POINTS nor HOOKS"
+    );
+    let Some(armed) = ARMED.get_or_init(read_armed_point) else {
+        return;
+    };
+    if armed.point == point && armed.hits_left.fetch_sub(1, Ordering::SeqCst) == 1 {
         std::process::abort();
     }
 }
 
-fn armed() -> Option<Armed> {
+fn read_armed_point() -> Option<Armed> {
     let asked = std::env::var("REGATTA_FAILPOINT").ok()?;
     let (point, nth) = asked.split_once(':').unwrap_or((&asked, "1"));
-    Some(Armed { point: point.to_owned(), left: AtomicU32::new(nth.parse().unwrap_or(1)) })
+    Some(Armed {
+        point: point.to_owned(),
+        hits_left: AtomicU32::new(nth.parse().unwrap_or(1)),
+    })
 }

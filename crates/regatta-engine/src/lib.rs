@@ -6,30 +6,30 @@
 //! rules are all in `regatta_core`, and `writer.rs` is the only module that writes to the store.
 
 pub mod failpoint; // places where a test may abort the program
-pub mod meters; // counters of the writer
-pub mod past; // the board at any revision, and the timeline of a task
+pub mod metrics; // counters of the writer
 pub mod ports; // the traits through which the engine reaches the world
 pub mod prices; // prices of models
+pub mod timeline_reader; // the board at any revision, and the timeline of a task
 pub mod timer; // the clock and the alarm
 pub mod writer; // decides, commits and answers
 
-mod attend; // the engine's side of a program's session
+mod artifacts; // files for people, beside the store
 mod brief; // the prompts of agents
-mod contract; // validates a directory
-mod forget; // deletes work that was dropped long ago
-mod hands; // the thread pool for effects
-mod here; // the site on this machine
-mod keep; // files for people, beside the store
-mod knowledge; // learnings of a project
+mod collision_scan; // searches workspaces for collisions
+mod dispatcher; // the daemon's own runner: polls for the agents whose programs it starts
+mod dropped_work_gc; // deletes work that was dropped long ago
+mod effect_pool; // the thread pool for effects
+mod local_site; // the site on this machine
 mod perform; // performs effects
-mod radar; // searches workspaces for collisions
+mod project_learnings; // learnings of a project
 mod redact; // removes secrets from commands
-mod result; // reads a worker's result file
+pub mod remote_site; // the site on a runner's machine
 mod retention_date; // the date by which ages are judged
-mod runner; // the daemon's own runner: polls for the agents whose programs it starts
 mod running_commands; // the user's commands that run now
-pub mod there; // the site on a runner's machine
-mod weigh; // collects the facts for the start gates
+mod session_sink; // the engine's side of a program's session
+mod start_facts;
+mod validation; // validates a directory
+mod worker_result; // reads a worker's result file // collects the facts for the start gates
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -39,29 +39,29 @@ use std::time::{Duration, Instant};
 
 use regatta_core::board::Board;
 use regatta_core::claim::{Acquire, Acquired};
-use regatta_core::command::{Actor, Command, Outcome, Request};
+use regatta_core::command::{Actor, Command, CommandOutcome, Request};
 use regatta_core::effect::EffectKey;
 use regatta_core::event::Recorded;
 use regatta_core::ids::{AttemptId, CommitId, FiringId, ProjectName, RequestKey, TaskId, WaitId};
 use regatta_core::refusal::Refusal;
 use tokio::sync::{broadcast, mpsc, oneshot, watch};
 
-pub use brief::{LEADS_TOOLS, WORKERS_TOOLS};
-pub use forget::DROPPED_KEPT;
-pub use here::Here;
-pub use keep::{Evidence, prune_evidence};
+pub use artifacts::{CheckEvidence, prune_evidence};
+pub use brief::{LEAD_TOOLS, WORKER_TOOLS};
+pub use dropped_work_gc::DROPPED_WORK_RETENTION;
+pub use local_site::LocalSite;
 pub use perform::authorship;
 use ports::agents::Agents;
-use ports::git::{Git, Repo};
-use ports::store::{History, Store, UnreadableRow};
+use ports::git::{Git, ProjectRepo};
+use ports::store::{Store, StoreHistory, UnreadableRow};
 pub use retention_date::retention_date;
 pub use running_commands::{CommandOwner, RunningCommands};
 use timer::{Alarm, Clock, FleetClock};
-use writer::{Answer, Changes, Note, Outlets, Writer};
-pub use writer::{Failure, Reply};
+pub use writer::{CommandFailure, CommandReply};
+use writer::{LastChanged, Publishers, SubmitResult, Writer, WriterMessage};
 
 /// The time for which [`Engine::end_commands`] waits for a command to end.
-const END_PATIENCE: Duration = Duration::from_secs(20);
+const END_COMMANDS_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// The adapters through which the engine reaches the world.
 pub struct Ports {
@@ -74,86 +74,86 @@ pub struct Ports {
 /// The validation settings of a `regatta.toml`. The project's own settings apply where a field is
 /// empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Checks {
+pub struct CheckSettings {
     pub commands: Option<Vec<String>>,
     pub timeout_ms: Option<u64>,
 }
 
 /// The server of Regatta's tools, as agents reach it.
 #[derive(Clone)]
-pub struct Tools {
+pub struct ToolServer {
     /// The daemon's address, such as `http://127.0.0.1:7777`.
-    pub server: String,
+    pub url: String,
     /// The function that makes an attempt's own access token from its number and its fencing token.
-    pub mint: Arc<dyn Fn(AttemptId, u64) -> String + Send + Sync>,
+    pub mint_attempt_token: Arc<dyn Fn(AttemptId, u64) -> String + Send + Sync>,
     /// The function that makes the access token of a hook's command in the same way.
-    pub mint_firing: Arc<dyn Fn(FiringId, u64) -> String + Send + Sync>,
+    pub mint_firing_token: Arc<dyn Fn(FiringId, u64) -> String + Send + Sync>,
 }
 
-impl std::fmt::Debug for Tools {
+impl std::fmt::Debug for ToolServer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Tools at {}", self.server)
+        write!(f, "Tools at {}", self.url)
     }
 }
 
 /// A function that reads the text of a `regatta.toml`. The error says what is wrong with the text.
-pub type ReadChecks = fn(&str) -> Result<Checks, String>;
+pub type CheckSettingsParser = fn(&str) -> Result<CheckSettings, String>;
 
 /// The settings of the engine that come from the program around it.
 #[derive(Clone, Debug)]
-pub struct Settings {
+pub struct EngineSettings {
     /// Environment variables of every attempt, for example to reach this daemon.
     pub attempt_env: Vec<(String, String)>,
     /// The prices of models.
-    pub prices: Vec<prices::Price>,
+    pub prices: Vec<prices::ModelPrice>,
     /// The server of Regatta's tools, if this daemon has one.
-    pub tools: Option<Tools>,
+    pub tool_server: Option<ToolServer>,
     /// The function that reads the checks of a trunk's own `regatta.toml`.
-    pub read_checks: Option<ReadChecks>,
+    pub parse_checks: Option<CheckSettingsParser>,
     /// The time that a stopped agent has to end by itself; if not given, the fleet's limit applies.
-    pub grace: Option<Duration>,
+    pub stop_grace: Option<Duration>,
     /// The number of requests that may be queued for the writer before callers have to wait.
-    pub queue: usize,
+    pub queue_capacity: usize,
     /// The directory of the fleet's files. Without it nothing is written beside the store.
     pub data_dir: Option<PathBuf>,
     /// The function that removes secrets from texts for agents and people (S4).
-    pub redact: Redact,
+    pub redactor: RedactFn,
 }
 
 /// A function that removes secrets from a text.
 #[derive(Clone)]
-pub struct Redact(pub Arc<dyn Fn(&str) -> String + Send + Sync>);
+pub struct RedactFn(pub Arc<dyn Fn(&str) -> String + Send + Sync>);
 
-impl std::fmt::Debug for Redact {
+impl std::fmt::Debug for RedactFn {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Redact")
     }
 }
 
-impl Default for Redact {
-    fn default() -> Redact {
-        Redact(Arc::new(str::to_owned))
+impl Default for RedactFn {
+    fn default() -> RedactFn {
+        RedactFn(Arc::new(str::to_owned))
     }
 }
 
-impl Default for Settings {
-    fn default() -> Settings {
-        Settings {
+impl Default for EngineSettings {
+    fn default() -> EngineSettings {
+        EngineSettings {
             attempt_env: vec![],
-            prices: prices::defaults(),
-            tools: None,
-            read_checks: None,
-            grace: None,
-            queue: 4096,
+            prices: prices::default_prices(),
+            tool_server: None,
+            parse_checks: None,
+            stop_grace: None,
+            queue_capacity: 4096,
             data_dir: None,
-            redact: Redact::default(),
+            redactor: RedactFn::default(),
         }
     }
 }
 
 /// The state that a start found in the store.
 #[derive(Clone, Debug, Default)]
-pub struct Recovered {
+pub struct RecoveredState {
     /// Effects that were stored and not yet performed.
     pub effects: usize,
     pub attempts: usize,
@@ -161,69 +161,72 @@ pub struct Recovered {
     pub landings: usize,
     pub claims: usize,
     /// Rows of the store that cannot be read; the board lacks them (D11).
-    pub unreadable: Vec<UnreadableRow>,
+    pub unreadable_rows: Vec<UnreadableRow>,
 }
 
 /// A handle on the engine. Clones share the engine, and [`Engine::shutdown`] ends it for all of
 /// them.
 #[derive(Clone)]
 pub struct Engine {
-    shared: Arc<Shared>,
+    shared: Arc<EngineShared>,
 }
 
-struct Shared {
-    notes: mpsc::Sender<Note>,
+struct EngineShared {
+    writer: mpsc::Sender<WriterMessage>,
     board: watch::Receiver<Arc<Board>>,
     events: broadcast::Sender<Arc<[Recorded]>>,
-    history: Arc<dyn History>,
+    history: Arc<dyn StoreHistory>,
     /// Rows that could not be read at the start.
-    unreadable: Vec<UnreadableRow>,
+    unreadable_rows: Vec<UnreadableRow>,
     git: Arc<dyn Git>,
     agents: Arc<dyn Agents>,
     clock: Arc<FleetClock>,
-    settings: Settings,
+    settings: EngineSettings,
     /// The open calls to runners on other machines.
-    calls: there::Calls,
-    meters: Arc<meters::Meters>,
+    runner_calls: remote_site::RunnerCallTable,
+    metrics: Arc<metrics::WriterMetrics>,
     /// The staging directories in which merged trees are validated.
-    bench: perform::Bench,
-    pushes: perform::Pushes,
+    validation_slots: perform::ValidationSlots,
+    pushes: perform::LatestPushes,
     /// The releases that wait or are being made.
     releases: perform::Releases,
     alarm: Arc<Alarm>,
     /// Set once. Afterwards nothing new starts, and threads that wait for a process stop waiting.
-    stopping: AtomicBool,
+    is_stopping: AtomicBool,
     /// False while attempts are being stopped. The runner holds the lock while an attempt is
     /// granted, so that the thread that forbids starts knows that no grant is in progress.
-    may_start: Mutex<bool>,
+    can_start: Mutex<bool>,
     /// The user's commands that run now.
     commands: Arc<running_commands::RunningCommands>,
     /// The threads that the end of the engine waits for.
     threads: Mutex<Vec<JoinHandle<()>>>,
     /// The threads that perform effects. The end of the engine does not wait for a check that takes
     /// an hour.
-    hands: Arc<hands::Hands>,
+    effect_pool: Arc<effect_pool::EffectPool>,
 }
 
 impl Engine {
     /// Loads the board, starts the threads, performs the effects that a crash left undone, and
     /// returns the engine.
-    pub fn start(mut ports: Ports, settings: Settings) -> Result<(Engine, Recovered), Failure> {
+    pub fn start(
+        mut ports: Ports,
+        settings: EngineSettings,
+    ) -> Result<(Engine, RecoveredState), CommandFailure> {
         let loaded = ports.store.load()?;
-        let recovered = Recovered {
+        let recovered = RecoveredState {
             effects: loaded.outbox.len(),
             attempts: loaded.board.attempts.len(),
             open_tasks: loaded.board.tasks.len(),
             landings: loaded.board.landings.len(),
             claims: loaded.board.claims.len(),
-            unreadable: loaded.unreadable.clone(),
+            unreadable_rows: loaded.unreadable_rows.clone(),
         };
-        for row in &loaded.unreadable {
+        for row in &loaded.unreadable_rows {
             tracing::error!("could not read {row} of the store; the fleet continues without it");
         }
         let revision = loaded.board.revision;
-        let clock = Arc::new(FleetClock::from(ports.clock, loaded.board.at));
-        let (notes, inbox) = mpsc::channel(settings.queue.max(1));
+        let clock = Arc::new(FleetClock::new(ports.clock, loaded.board.fleet_ms));
+        let (notes, inbox) = mpsc::channel(settings.queue_capacity.max(1));
         let (board_sender, board) = watch::channel(Arc::new(loaded.board.clone()));
         let (events, _) = broadcast::channel(1024);
         let alarm = Arc::new(Alarm::default());
@@ -232,152 +235,228 @@ impl Engine {
         for (key, effect) in loaded.outbox {
             let _open = effect_sender.send((key, effect));
         }
-        let outlets = Outlets {
+        let outlets = Publishers {
             board: board_sender,
             events: events.clone(),
-            effects: Box::new(move |key, effect| {
+            dispatch_effect: Box::new(move |key, effect| {
                 let _stopping = effect_sender.send((key, effect));
             }),
             alarm: alarm.clone(),
-            runner: bell,
+            wake_dispatcher: bell,
         };
-        let shared = Arc::new(Shared {
-            notes,
+        let shared = Arc::new(EngineShared {
+            writer: notes,
             board,
             events,
             history: ports.store.history(),
-            unreadable: loaded.unreadable,
+            unreadable_rows: loaded.unreadable_rows,
             git: ports.git,
             agents: ports.agents,
             clock: clock.clone(),
             settings,
-            calls: there::Calls::new(revision),
-            meters: Arc::default(),
-            bench: perform::Bench::default(),
-            pushes: perform::Pushes::default(),
+            runner_calls: remote_site::RunnerCallTable::new(revision),
+            metrics: Arc::default(),
+            validation_slots: perform::ValidationSlots::default(),
+            pushes: perform::LatestPushes::default(),
             releases: perform::Releases::default(),
             alarm,
-            stopping: AtomicBool::new(false),
-            may_start: Mutex::new(true),
+            is_stopping: AtomicBool::new(false),
+            can_start: Mutex::new(true),
             commands: Arc::default(),
             threads: Mutex::new(Vec::new()),
-            hands: Arc::default(),
+            effect_pool: Arc::default(),
         });
         let engine = Engine { shared };
         let writer = Writer {
             board: loaded.board,
             store: ports.store,
             clock: clock.clone(),
-            outlets,
-            hung_up: Vec::new(),
-            meters: engine.shared.meters.clone(),
-            changes: Changes::default(),
-            settled: writer::Settled::default(),
-            rest: None,
+            publishers: outlets,
+            abandoned_waits: Vec::new(),
+            metrics: engine.shared.metrics.clone(),
+            last_changed: LastChanged::default(),
+            completed_effects: writer::CompletedEffects::default(),
+            flush_idle_at: None,
         };
-        engine.spawn("writer", move || {
-            let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| writer.run(inbox)));
+        engine.spawn_thread("writer", move || {
+            let ended =
+                std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| writer.run(inbox)));
             if ended.is_err() {
                 // Nothing can be decided or stored any more, so a daemon that stayed up would only
                 // seem to work.
                 tracing::error!(
-                    "the writer thread panicked; the daemon ends, and its next start continues from the store"
+                    "the writer thread panicked; the daemon ends, and its next start continues \
+                    from the store"
                 );
                 std::process::abort();
             }
         });
-        let (alarm, notes) = (engine.shared.alarm.clone(), engine.shared.notes.clone());
-        engine.spawn("timer", move || {
+        let (alarm, notes) = (engine.shared.alarm.clone(), engine.shared.writer.clone());
+        engine.spawn_thread("timer", move || {
             alarm.run(&clock, || {
-                let _stopping = notes.blocking_send(Note::Ring);
+                let _stopping = notes.blocking_send(WriterMessage::DeadlineReached);
             });
         });
-        let resume = Command::Resume { pid: std::process::id() };
-        if let Err(failure) = engine.submit(Request { by: Actor::Regatta, key: None, command: resume }) {
+        let resume = Command::Resume {
+            pid: std::process::id(),
+        };
+        if let Err(failure) = engine.submit(Request {
+            by: Actor::Regatta,
+            key: None,
+            command: resume,
+        }) {
             engine.shutdown(); // no thread outlives a failed start
             return Err(failure);
         }
         perform::start(&engine, effect_receiver);
         let comparing = engine.clone();
-        engine.shared.hands.give(move || perform::compare_all(&comparing));
-        runner::start(&engine, rings);
-        radar::start(&engine);
+        engine
+            .shared
+            .effect_pool
+            .spawn(move || perform::compare_all_trunks(&comparing));
+        dispatcher::start(&engine, rings);
+        collision_scan::start(&engine);
         Ok((engine, recovered))
     }
 
     /// Replaces everything in a text that looks like a secret.
     pub fn redact(&self, text: &str) -> String {
-        (self.shared.settings.redact.0)(text)
+        (self.shared.settings.redactor.0)(text)
     }
 
     /// Submits a request and blocks until the answer is durable. Async code uses [`Engine::ask`].
-    pub fn submit(&self, request: Request) -> Answer {
-        self.report(request, None)
+    pub fn submit(&self, request: Request) -> SubmitResult {
+        self.submit_with_effect(request, None)
     }
 
     /// Submits a request together with the effect that it completes. Both are stored in one
     /// transaction.
-    fn report(&self, mut request: Request, performed: Option<EffectKey>) -> Answer {
-        redact::clean(&self.shared.settings.redact, &mut request);
+    fn submit_with_effect(
+        &self,
+        mut request: Request,
+        performed: Option<EffectKey>,
+    ) -> SubmitResult {
+        redact::redact_request(&self.shared.settings.redactor, &mut request);
         let (answer, reply) = oneshot::channel();
         self.shared
-            .notes
-            .blocking_send(Note::Submit { request: Box::new(request), performed, unless: None, answer })
-            .map_err(|_| Failure::Stopping)?;
-        reply.blocking_recv().map_err(|_| Failure::Stopping)?
+            .writer
+            .blocking_send(WriterMessage::Submit {
+                request: Box::new(request),
+                completed_effect: performed,
+                precondition: None,
+                answer,
+            })
+            .map_err(|_| CommandFailure::Stopping)?;
+        reply
+            .blocking_recv()
+            .map_err(|_| CommandFailure::Stopping)?
     }
 
     /// Submits a request and waits until the answer is durable. Waits when the queue is full.
-    pub async fn ask(&self, request: Request) -> Answer {
-        self.ask_unless(request, None).await
+    pub async fn submit_async(&self, request: Request) -> SubmitResult {
+        self.submit_if_unchanged(request, None).await
     }
 
     /// Submits a request, which is refused if its subject has changed since a revision that the
     /// caller saw.
-    pub async fn ask_unless(&self, mut request: Request, unless: Option<writer::Unless>) -> Answer {
-        redact::clean(&self.shared.settings.redact, &mut request);
+    pub async fn submit_if_unchanged(
+        &self,
+        mut request: Request,
+        unless: Option<writer::Precondition>,
+    ) -> SubmitResult {
+        redact::redact_request(&self.shared.settings.redactor, &mut request);
         let (answer, reply) = oneshot::channel();
         self.shared
-            .notes
-            .send(Note::Submit { request: Box::new(request), performed: None, unless, answer })
+            .writer
+            .send(WriterMessage::Submit {
+                request: Box::new(request),
+                completed_effect: None,
+                precondition: unless,
+                answer,
+            })
             .await
-            .map_err(|_| Failure::Stopping)?;
-        reply.await.map_err(|_| Failure::Stopping)?
+            .map_err(|_| CommandFailure::Stopping)?;
+        reply.await.map_err(|_| CommandFailure::Stopping)?
     }
 
     /// Acquires a claim, and waits for it as long as the request says. The wait ends when the
     /// caller drops the future.
-    pub async fn acquire(&self, by: Actor, key: Option<RequestKey>, ask: Acquire) -> Answer {
+    pub async fn acquire(&self, by: Actor, key: Option<RequestKey>, ask: Acquire) -> SubmitResult {
         let asked = ask.clone();
-        let mut request = Request { by, key, command: Command::Acquire(ask) };
-        redact::clean(&self.shared.settings.redact, &mut request);
+        let mut request = Request {
+            by,
+            key,
+            command: Command::Acquire(ask),
+        };
+        redact::redact_request(&self.shared.settings.redactor, &mut request);
         let (answer, reply) = oneshot::channel();
-        let note = Note::Submit { request: Box::new(request), performed: None, unless: None, answer };
-        self.shared.notes.send(note).await.map_err(|_| Failure::Stopping)?;
-        let mut told = Told { engine: self, reply };
-        let reply = (&mut told.reply).await.map_err(|_| Failure::Stopping)??;
-        let Outcome::Claim(Acquired::Waiting { wait, .. }) = reply.outcome else { return Ok(reply) };
-        let mut place = Place { engine: self, wait, left: false };
+        let note = WriterMessage::Submit {
+            request: Box::new(request),
+            completed_effect: None,
+            precondition: None,
+            answer,
+        };
+        self.shared
+            .writer
+            .send(note)
+            .await
+            .map_err(|_| CommandFailure::Stopping)?;
+        let mut told = PendingAcquire {
+            engine: self,
+            reply,
+        };
+        let reply = (&mut told.reply)
+            .await
+            .map_err(|_| CommandFailure::Stopping)??;
+        let CommandOutcome::Claim(Acquired::Waiting { wait, .. }) = reply.outcome else {
+            return Ok(reply);
+        };
+        let mut place = QueuedWait {
+            engine: self,
+            wait,
+            is_over: false,
+        };
         let mut board = self.shared.board.clone();
         loop {
             let now = board.borrow_and_update().clone();
             if !now.waits.contains_key(&wait) {
-                place.left = true;
+                place.is_over = true;
                 return match now.claims.values().find(|it| it.from_wait == Some(wait)) {
                     Some(claim) => {
-                        let ttl_ms = claim.expires_at.map_or(0, |at| at.saturating_sub(self.now().at));
-                        let outcome = Outcome::Claim(Acquired::Granted { claim: claim.id, token: claim.token, ttl_ms });
-                        Ok(Reply { revision: now.revision, outcome, completed: None })
+                        let ttl_ms = claim
+                            .expires_fleet_ms
+                            .map_or(0, |at| at.saturating_sub(self.now().fleet_ms));
+                        let outcome = CommandOutcome::Claim(Acquired::Granted {
+                            claim: claim.id,
+                            token: claim.token,
+                            ttl_ms,
+                        });
+                        Ok(CommandReply {
+                            revision: now.revision,
+                            outcome,
+                            completed_task: None,
+                        })
                     }
                     None => {
-                        let draft = regatta_core::board::Draft::of(&now, self.now());
-                        let holders =
-                            regatta_core::claim::in_the_way(&draft, &asked.uris, asked.mode, None, self.now());
-                        Err(Failure::Refused { refusal: Refusal::ClaimHeld { holders }, revision: now.revision })
+                        let draft = regatta_core::board::Draft::new(&now, self.now());
+                        let holders = regatta_core::claim::conflicting_holders(
+                            &draft,
+                            &asked.uris,
+                            asked.mode,
+                            None,
+                            self.now(),
+                        );
+                        Err(CommandFailure::Refused {
+                            refusal: Refusal::ClaimHeld { holders },
+                            revision: now.revision,
+                        })
                     }
                 };
             }
-            board.changed().await.map_err(|_| Failure::Stopping)?;
+            board
+                .changed()
+                .await
+                .map_err(|_| CommandFailure::Stopping)?;
         }
     }
 
@@ -387,44 +466,47 @@ impl Engine {
     }
 
     /// Returns a receiver of the board, which notifies of each new one.
-    pub fn watch(&self) -> watch::Receiver<Arc<Board>> {
+    pub fn watch_board(&self) -> watch::Receiver<Arc<Board>> {
         self.shared.board.clone()
     }
 
     /// Returns a receiver of the committed events. A receiver that lags gets an error and continues
     /// from the history.
-    pub fn events(&self) -> broadcast::Receiver<Arc<[Recorded]>> {
+    pub fn subscribe_events(&self) -> broadcast::Receiver<Arc<[Recorded]>> {
         self.shared.events.subscribe()
     }
 
     /// Returns the results of the checks of an attempt's work, in their order.
-    pub fn evidence(&self, attempt: regatta_core::ids::AttemptId) -> Result<Vec<Evidence>, String> {
-        keep::read_evidence(self, attempt)
+    pub fn check_evidence(
+        &self,
+        attempt: regatta_core::ids::AttemptId,
+    ) -> Result<Vec<CheckEvidence>, String> {
+        artifacts::read_evidence(self, attempt)
     }
 
     /// Returns the counters of the writer.
-    pub fn meters(&self) -> &meters::Meters {
-        &self.shared.meters
+    pub fn metrics(&self) -> &metrics::WriterMetrics {
+        &self.shared.metrics
     }
 
     /// Returns the number of requests that are queued for the writer.
-    pub fn queue(&self) -> usize {
-        self.shared.notes.max_capacity() - self.shared.notes.capacity()
+    pub fn queue_len(&self) -> usize {
+        self.shared.writer.max_capacity() - self.shared.writer.capacity()
     }
 
     /// Returns whether the store commits what it is given, and the engine is not stopping.
-    pub fn is_well(&self) -> bool {
-        self.shared.meters.is_well(Instant::now()) && !self.is_stopping()
+    pub fn is_healthy(&self) -> bool {
+        self.shared.metrics.is_healthy(Instant::now()) && !self.is_stopping()
     }
 
     /// Returns the read access to everything that was ever committed.
-    pub fn history(&self) -> &Arc<dyn History> {
+    pub fn history(&self) -> &Arc<dyn StoreHistory> {
         &self.shared.history
     }
 
     /// Returns the rows of the store that could not be read when the engine started.
-    pub fn unreadable(&self) -> &[UnreadableRow] {
-        &self.shared.unreadable
+    pub fn unreadable_rows(&self) -> &[UnreadableRow] {
+        &self.shared.unreadable_rows
     }
 
     /// Returns the git port, for callers that only read.
@@ -435,8 +517,8 @@ impl Engine {
     /// Compares a project's trunk with the board and records the differences. Returns the trunk's
     /// tip.
     pub fn compare_trunk(&self, project: &ProjectName) -> Option<CommitId> {
-        perform::compare(self, project);
-        let repo = Repo::of(self.board().projects.get(project)?);
+        perform::compare_project_trunk(self, project);
+        let repo = ProjectRepo::from_project(self.board().projects.get(project)?);
         self.shared.git.tip(&repo).ok()
     }
 
@@ -456,42 +538,61 @@ impl Engine {
     }
 
     /// Writes an exact copy of the store. Returns the revision of the copy.
-    pub async fn backup(&self, to: PathBuf) -> Result<u64, Failure> {
+    pub async fn backup(&self, to: PathBuf) -> Result<u64, CommandFailure> {
         let (answer, reply) = oneshot::channel();
-        self.shared.notes.send(Note::Backup { to, answer }).await.map_err(|_| Failure::Stopping)?;
-        Ok(reply.await.map_err(|_| Failure::Stopping)??)
+        self.shared
+            .writer
+            .send(WriterMessage::Backup { to, answer })
+            .await
+            .map_err(|_| CommandFailure::Stopping)?;
+        Ok(reply.await.map_err(|_| CommandFailure::Stopping)??)
     }
 
     /// Checks the whole store for damage.
-    pub async fn check(&self) -> Result<(), Failure> {
+    pub async fn check_store(&self) -> Result<(), CommandFailure> {
         let (answer, reply) = oneshot::channel();
-        self.shared.notes.send(Note::Check { answer }).await.map_err(|_| Failure::Stopping)?;
-        Ok(reply.await.map_err(|_| Failure::Stopping)??)
+        self.shared
+            .writer
+            .send(WriterMessage::Check { answer })
+            .await
+            .map_err(|_| CommandFailure::Stopping)?;
+        Ok(reply.await.map_err(|_| CommandFailure::Stopping)??)
     }
 
     /// Returns whether something may be started. It may not while all attempts are being stopped.
-    pub(crate) fn may_start(&self) -> bool {
-        *self.shared.may_start.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(crate) fn can_start(&self) -> bool {
+        *self
+            .shared
+            .can_start
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns whether an attempt is being stopped or has ended.
     pub(crate) fn is_ending(&self, attempt: AttemptId) -> bool {
-        self.board().attempts.get(&attempt).is_none_or(|live| live.stopping.is_some())
+        self.board()
+            .attempts
+            .get(&attempt)
+            .is_none_or(|live| live.stopping.is_some())
     }
 
     /// Describes the setup commands, checks or ratchet that run for an attempt.
-    pub fn commands_of(&self, attempt: AttemptId) -> Vec<String> {
-        self.shared.commands.of(CommandOwner::Attempt(attempt))
+    pub fn commands_of_attempt(&self, attempt: AttemptId) -> Vec<String> {
+        self.shared
+            .commands
+            .describe_commands_of(CommandOwner::Attempt(attempt))
     }
 
     /// Describes the check that the queue runs for a task's work.
-    pub fn trial_commands_of(&self, task: TaskId) -> Vec<String> {
-        self.shared.commands.of(CommandOwner::Trial(task))
+    pub fn trial_commands_of_task(&self, task: TaskId) -> Vec<String> {
+        self.shared
+            .commands
+            .describe_commands_of(CommandOwner::Trial(task))
     }
 
     /// Returns the tasks for which an after-landing command runs.
-    pub fn landed_with_commands(&self) -> Vec<TaskId> {
-        let running = self.shared.commands.all().into_iter();
+    pub fn tasks_with_landing_commands(&self) -> Vec<TaskId> {
+        let running = self.shared.commands.all_with_owners().into_iter();
         let landed = running.filter_map(|(owner, _)| match owner {
             CommandOwner::Landed(task) => Some(task),
             CommandOwner::Attempt(_) | CommandOwner::Firing(_) | CommandOwner::Trial(_) => None,
@@ -503,8 +604,12 @@ impl Engine {
     /// Returns when they are gone: `None` if no command ran, otherwise the commands that still run
     /// (P10).
     pub fn end_commands(&self, owner: CommandOwner) -> Option<Vec<String>> {
-        let ran = self.shared.commands.tell_to_end(owner);
-        ran.then(|| self.shared.commands.wait_until_none(owner, END_PATIENCE))
+        let ran = self.shared.commands.request_end(owner);
+        ran.then(|| {
+            self.shared
+                .commands
+                .wait_until_none(owner, END_COMMANDS_TIMEOUT)
+        })
     }
 
     /// Ends every supervised attempt and every command of the user; the tasks wait again. Returns
@@ -512,18 +617,37 @@ impl Engine {
     ///
     /// The evidence is the processes and not the board: on a full disk neither a stop nor an end
     /// can be recorded, and the next start records both.
-    pub fn stop_attempts(&self, reason: &str) -> Result<Vec<String>, Failure> {
+    pub fn stop_attempts(&self, reason: &str) -> Result<Vec<String>, CommandFailure> {
         // From here on nothing more starts. The engine itself continues, because it has to stop the
         // attempts.
-        *self.shared.may_start.lock().unwrap_or_else(PoisonError::into_inner) = false;
-        let tasks: Vec<_> = self.board().attempts.values().filter(|it| it.supervised).map(|it| it.task).collect();
+        *self
+            .shared
+            .can_start
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner) = false;
+        let tasks: Vec<_> = self
+            .board()
+            .attempts
+            .values()
+            .filter(|it| it.supervised)
+            .map(|it| it.task)
+            .collect();
         let mut is_recorded = true;
         for task in tasks {
-            let stop = Command::StopTask { task, reason: reason.to_owned(), pause: false };
-            match self.submit(Request { by: Actor::Regatta, key: None, command: stop }) {
-                Ok(_) | Err(Failure::Refused { .. }) => {}
-                Err(Failure::Store(error)) => {
-                    tracing::error!(%task, "could not record that the task is stopped; its program is stopped anyway: {error}");
+            let stop = Command::StopTask {
+                task,
+                reason: reason.to_owned(),
+                pause: false,
+            };
+            match self.submit(Request {
+                by: Actor::Regatta,
+                key: None,
+                command: stop,
+            }) {
+                Ok(_) | Err(CommandFailure::Refused { .. }) => {}
+                Err(CommandFailure::Store(error)) => {
+                    tracing::error!(%task, "could not record that the task is stopped; its \
+                        program is stopped anyway: {error}");
                     is_recorded = false;
                 }
                 Err(other) => return Err(other),
@@ -535,7 +659,11 @@ impl Engine {
         perform::wait_until_stopped(self);
         let left = perform::still_running(self);
         if !left.is_empty() {
-            *self.shared.may_start.lock().unwrap_or_else(PoisonError::into_inner) = true;
+            *self
+                .shared
+                .can_start
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner) = true;
         }
         Ok(left)
     }
@@ -543,51 +671,64 @@ impl Engine {
     /// Ends the engine. Queued requests are answered, programs continue, and effects in progress
     /// are left for the next start.
     pub fn shutdown(&self) {
-        self.shared.stopping.store(true, Ordering::SeqCst);
+        self.shared.is_stopping.store(true, Ordering::SeqCst);
         self.shared.alarm.end();
-        let _ended = self.shared.notes.blocking_send(Note::Stop);
+        let _ended = self.shared.writer.blocking_send(WriterMessage::Stop);
         join_all(&self.shared.threads);
         // Running checks are ended here, and the next start repeats them; after `regatta down` no
         // process of a check may be left (P3).
-        self.shared.agents.rest();
+        self.shared.agents.stop_checks();
         // Threads that only wait notice the end within a moment. Effects that are still in progress
         // are performed again at the next start.
         let patience = Instant::now() + Duration::from_secs(4);
-        while self.shared.hands.are_busy() && Instant::now() < patience {
+        while self.shared.effect_pool.is_busy() && Instant::now() < patience {
             std::thread::sleep(Duration::from_millis(5));
         }
-        if self.shared.hands.are_busy() {
+        if self.shared.effect_pool.is_busy() {
             tracing::info!("an effect is still being performed; the next start performs it again");
         }
-        self.shared.hands.end();
+        self.shared.effect_pool.end();
         // Helper processes of git are ended, because nothing uses them any more.
-        self.shared.git.rest();
+        self.shared.git.stop_helpers();
     }
 
     /// Returns the time that a stopped program has to end by itself.
-    pub fn grace(&self) -> Duration {
-        self.shared.settings.grace.unwrap_or_else(|| Duration::from_millis(self.board().limits.shutdown_ms))
+    pub fn stop_grace(&self) -> Duration {
+        self.shared
+            .settings
+            .stop_grace
+            .unwrap_or_else(|| Duration::from_millis(self.board().limits.shutdown_ms))
     }
 
     fn is_stopping(&self) -> bool {
-        self.shared.stopping.load(Ordering::SeqCst)
+        self.shared.is_stopping.load(Ordering::SeqCst)
     }
 
-    fn spawn(&self, name: &str, work: impl FnOnce() + Send + 'static) {
-        spawn_into(&self.shared.threads, name, work);
+    fn spawn_thread(&self, name: &str, work: impl FnOnce() + Send + 'static) {
+        spawn_thread_into(&self.shared.threads, name, work);
     }
 
     /// Reports an effect that was performed and has no other result. The report may be lost in a
     /// crash, because performing the effect again changes nothing.
-    fn settle(&self, key: EffectKey) {
-        let _stopping = self.shared.notes.blocking_send(Note::Settled { key });
+    fn complete_effect(&self, key: EffectKey) {
+        let _stopping = self
+            .shared
+            .writer
+            .blocking_send(WriterMessage::EffectCompleted { key });
     }
 }
 
 /// Starts a thread and adds it to `threads`.
-fn spawn_into(threads: &Mutex<Vec<JoinHandle<()>>>, name: &str, work: impl FnOnce() + Send + 'static) {
+fn spawn_thread_into(
+    threads: &Mutex<Vec<JoinHandle<()>>>,
+    name: &str,
+    work: impl FnOnce() + Send + 'static,
+) {
     // Small stacks, because one thread waits for each running attempt and there may be hundreds.
-    let spawned = std::thread::Builder::new().name(name.to_owned()).stack_size(512 * 1024).spawn(work);
+    let spawned = std::thread::Builder::new()
+        .name(name.to_owned())
+        .stack_size(512 * 1024)
+        .spawn(work);
     match spawned {
         Ok(thread) => {
             let mut threads = threads.lock().unwrap_or_else(PoisonError::into_inner);
@@ -616,39 +757,57 @@ fn join_all(threads: &Mutex<Vec<JoinHandle<()>>>) {
 
 /// The pending answer to a request for a claim. When it is dropped, a wait that the answer names is
 /// cancelled.
-struct Told<'a> {
+struct PendingAcquire<'a> {
     engine: &'a Engine,
-    reply: oneshot::Receiver<Answer>,
+    reply: oneshot::Receiver<SubmitResult>,
 }
 
-impl Drop for Told<'_> {
+impl Drop for PendingAcquire<'_> {
     fn drop(&mut self) {
         self.reply.close(); // from here on the writer sees that nobody reads the answer
-        if let Ok(Ok(Reply { outcome: Outcome::Claim(Acquired::Waiting { wait, .. }), .. })) = self.reply.try_recv() {
-            drop(Place { engine: self.engine, wait, left: false });
+        if let Ok(Ok(CommandReply {
+            outcome: CommandOutcome::Claim(Acquired::Waiting { wait, .. }),
+            ..
+        })) = self.reply.try_recv()
+        {
+            drop(QueuedWait {
+                engine: self.engine,
+                wait,
+                is_over: false,
+            });
         }
     }
 }
 
 /// A wait for a claim, which is cancelled when this value is dropped.
-struct Place<'a> {
+struct QueuedWait<'a> {
     engine: &'a Engine,
     wait: WaitId,
-    left: bool,
+    is_over: bool,
 }
 
-impl Drop for Place<'_> {
+impl Drop for QueuedWait<'_> {
     fn drop(&mut self) {
-        if self.left {
+        if self.is_over {
             return;
         }
-        let request = Request { by: Actor::Regatta, key: None, command: Command::CancelWait { wait: self.wait } };
+        let request = Request {
+            by: Actor::Regatta,
+            key: None,
+            command: Command::CancelWait { wait: self.wait },
+        };
         let (answer, _) = oneshot::channel();
-        let note = Note::Submit { request: Box::new(request), performed: None, unless: None, answer };
-        if let Err(mpsc::error::TrySendError::Full(note)) = self.engine.shared.notes.try_send(note) {
+        let note = WriterMessage::Submit {
+            request: Box::new(request),
+            completed_effect: None,
+            precondition: None,
+            answer,
+        };
+        if let Err(mpsc::error::TrySendError::Full(note)) = self.engine.shared.writer.try_send(note)
+        {
             // The queue is full, so a thread waits for room to cancel the wait all the same.
-            let notes = self.engine.shared.notes.clone();
-            self.engine.spawn("cancel-wait", move || {
+            let notes = self.engine.shared.writer.clone();
+            self.engine.spawn_thread("cancel-wait", move || {
                 let _stopping = notes.blocking_send(note);
             });
         }

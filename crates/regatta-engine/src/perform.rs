@@ -12,9 +12,9 @@
 mod attempts; // prepares, runs and stops the programs of attempts
 mod hooks; // runs the commands of hooks
 mod isolation; // checks that an attempt worked in its workspace only
-mod judging; // captures and validates an attempt's work
 mod landings; // merges, moves the trunk, pushes
 mod teams; // checks which members of a team can be started
+mod validate_attempt; // captures and validates an attempt's work
 pub(crate) mod workspaces; // sets up and removes workspaces
 
 use std::future::Future;
@@ -31,28 +31,33 @@ use regatta_core::ids::{AttemptId, RunnerName, TaskId};
 use regatta_core::project::Project;
 use regatta_core::task::Task;
 
-use crate::here::Here;
-use crate::ports::git::{Authorship, Repo};
-use crate::ports::site::{Order, Site};
-use crate::there::There;
-use crate::{Engine, Failure};
-pub(crate) use landings::{Bench, Pushes, Releases, compare, compare_all, compare_with, landed_since};
+use crate::local_site::LocalSite;
+use crate::ports::git::{Authorship, ProjectRepo};
+use crate::ports::site::{AttemptSpec, Site};
+use crate::remote_site::RemoteSite;
+use crate::{CommandFailure, Engine};
+pub(crate) use landings::{
+    LatestPushes, Releases, ValidationSlots, compare_all_trunks, compare_project_trunk,
+    compare_trunk_with, landed_since,
+};
 
 /// The interval at which a thread that waits for a program checks whether the engine stops.
-pub(crate) const LOOK_UP: Duration = Duration::from_millis(250);
+pub(crate) const POLL_INTERVAL: Duration = Duration::from_millis(250);
 
 /// The delay after which an effect that must happen is tried again after a failure.
-const AGAIN: Duration = Duration::from_secs(5);
+const RETRY_DELAY: Duration = Duration::from_secs(5);
 
 /// Starts the dispatcher thread, which ends when the engine stops.
 pub(crate) fn start(engine: &Engine, effects: Receiver<(EffectKey, Effect)>) {
     let it = engine.clone();
-    engine.spawn("perform", move || {
+    engine.spawn_thread("perform", move || {
         let (sweep, sweeps) = std::sync::mpsc::channel();
         let sweeper = it.clone();
-        it.spawn("sweep", move || workspaces::sweep_workspaces(&sweeper, &sweeps));
+        it.spawn_thread("sweep", move || {
+            workspaces::sweep_workspaces(&sweeper, &sweeps)
+        });
         loop {
-            match effects.recv_timeout(LOOK_UP) {
+            match effects.recv_timeout(POLL_INTERVAL) {
                 Ok((key, effect)) => dispatch(&it, key, effect, &sweep),
                 Err(RecvTimeoutError::Timeout) if !it.is_stopping() => {}
                 Err(_) => return,
@@ -62,56 +67,97 @@ pub(crate) fn start(engine: &Engine, effects: Receiver<(EffectKey, Effect)>) {
 }
 
 /// Performs an effect on a thread of the pool, or queues it for the thread that removes workspaces.
-fn dispatch(engine: &Engine, key: EffectKey, effect: Effect, sweep: &Sender<(EffectKey, AttemptId)>) {
-    let (it, hands) = (engine.clone(), &engine.shared.hands);
+fn dispatch(
+    engine: &Engine,
+    key: EffectKey,
+    effect: Effect,
+    sweep: &Sender<(EffectKey, AttemptId)>,
+) {
+    let (it, hands) = (engine.clone(), &engine.shared.effect_pool);
     match effect {
         // Removing a workspace is never urgent and there may be many, so one thread removes them in
         // turn.
         Effect::RemoveWorkspace { attempt } => {
             let _stopping = sweep.send((key, attempt));
         }
-        Effect::RunAttempt { attempt } => hands.give(move || attempts::run_attempt(&it, key, attempt)),
+        Effect::RunAttempt { attempt } => {
+            hands.spawn(move || attempts::run_attempt(&it, key, attempt))
+        }
         // A nudge cannot fail and nothing waits for it: the session also looks for new input by
         // itself, at short intervals.
         Effect::Nudge { attempt } => {
-            let runner = it.board().attempts.get(&attempt).and_then(|it| it.runner.clone());
-            it.site_at(runner.as_ref()).nudge(attempt);
-            it.settle(key);
+            let runner = it
+                .board()
+                .attempts
+                .get(&attempt)
+                .and_then(|it| it.runner.clone());
+            it.site_of_runner(runner.as_ref()).refresh_input(attempt);
+            it.complete_effect(key);
         }
-        Effect::PrepareWorkspace { attempt } => hands.give(move || attempts::prepare(&it, key, attempt)),
-        Effect::StopAttempt { attempt } => hands.give(move || attempts::stop_attempt(&it, key, attempt)),
-        Effect::Validate { attempt } => hands.give(move || judging::validate(&it, key, attempt)),
-        Effect::TryLanding { landing } => hands.give(move || landings::try_landing(&it, key, landing)),
-        Effect::MoveTrunk { landing, fence } => hands.give(move || landings::move_trunk(&it, key, landing, fence)),
-        Effect::AfterLanding { project, task, commit } => {
-            let landed = landings::Landed { project, task, commit };
-            hands.give(move || landings::after_landing(&it, key, &landed))
+        Effect::PrepareWorkspace { attempt } => {
+            hands.spawn(move || attempts::prepare(&it, key, attempt))
         }
-        Effect::RunHook { firing } => hands.give(move || hooks::run_hook(&it, key, firing)),
-        Effect::PushTrunk { project, commit } => hands.give(move || landings::push_trunk(&it, key, &project, &commit)),
-        Effect::PushBranch { conversation, commit } => {
-            hands.give(move || landings::push_branch(&it, key, conversation, &commit));
+        Effect::StopAttempt { attempt } => {
+            hands.spawn(move || attempts::stop_attempt(&it, key, attempt))
         }
-        Effect::ResolveTeam { launch } => hands.give(move || teams::resolve(&it, key, launch)),
+        Effect::Validate { attempt } => {
+            hands.spawn(move || validate_attempt::validate(&it, key, attempt))
+        }
+        Effect::TryLanding { landing } => {
+            hands.spawn(move || landings::try_landing(&it, key, landing))
+        }
+        Effect::MoveTrunk { landing, fence } => {
+            hands.spawn(move || landings::move_trunk(&it, key, landing, fence))
+        }
+        Effect::AfterLanding {
+            project,
+            task,
+            commit,
+        } => {
+            let landed = landings::LandedTask {
+                project,
+                task,
+                commit,
+            };
+            hands.spawn(move || landings::after_landing(&it, key, &landed))
+        }
+        Effect::RunHook { firing } => hands.spawn(move || hooks::run_hook(&it, key, firing)),
+        Effect::PushTrunk { project, commit } => {
+            hands.spawn(move || landings::push_trunk(&it, key, &project, &commit))
+        }
+        Effect::PushBranch {
+            conversation,
+            commit,
+        } => {
+            hands.spawn(move || landings::push_branch(&it, key, conversation, &commit));
+        }
+        Effect::ResolveTeam { launch } => {
+            hands.spawn(move || teams::resolve_members(&it, key, launch))
+        }
     }
 }
 
 /// Commits a report together with the end of its effect, and tries again while the store fails.
-fn report(engine: &Engine, key: EffectKey, command: Command) {
+fn report_effect(engine: &Engine, key: EffectKey, command: Command) {
     if command == Command::ReportPerformed {
-        return engine.settle(key);
+        return engine.complete_effect(key);
     }
     loop {
-        let request = Request { by: Actor::Regatta, key: None, command: command.clone() };
-        match engine.report(request, Some(key)) {
-            Ok(_) | Err(Failure::Stopping) => return,
+        let request = Request {
+            by: Actor::Regatta,
+            key: None,
+            command: command.clone(),
+        };
+        match engine.submit_with_effect(request, Some(key)) {
+            Ok(_) | Err(CommandFailure::Stopping) => return,
             // The world moved on before the report came; the effect is completed all the same.
-            Err(Failure::Refused { refusal, .. }) => {
+            Err(CommandFailure::Refused { refusal, .. }) => {
                 tracing::debug!(effect = %key, "a late report changed nothing: {}", refusal.message());
                 return;
             }
-            Err(Failure::Store(error)) => {
-                tracing::error!(effect = %key, "could not store the report of an effect, trying again: {error}");
+            Err(CommandFailure::Store(error)) => {
+                tracing::error!(effect = %key, "could not store the report of an effect, trying \
+                    again: {error}");
                 std::thread::sleep(Duration::from_secs(1));
                 if engine.is_stopping() {
                     return;
@@ -122,79 +168,105 @@ fn report(engine: &Engine, key: EffectKey, command: Command) {
 }
 
 /// The records of a live attempt that performing an effect needs.
-pub(crate) struct Scene {
+pub(crate) struct AttemptContext {
     pub(crate) attempt: Arc<Attempt>,
     /// The task with the manifest of this attempt; a fix-up's manifest is the conflicting paths.
     pub(crate) task: Task,
     pub(crate) project: Arc<Project>,
-    pub(crate) repo: Repo,
+    pub(crate) repo: ProjectRepo,
 }
 
-impl Scene {
+impl AttemptContext {
     /// Returns the part of these records that a site needs.
-    pub(crate) fn order(&self) -> Order {
+    pub(crate) fn spec(&self) -> AttemptSpec {
         let (attempt, project) = (Attempt::clone(&self.attempt), Project::clone(&self.project));
-        Order { attempt, task: self.task.clone(), project }
+        AttemptSpec {
+            attempt,
+            task: self.task.clone(),
+            project,
+        }
     }
 }
 
 impl Engine {
     /// Returns the site, that is the machine, on which an attempt works.
-    pub(crate) fn site(&self, scene: &Scene) -> Arc<dyn Site> {
-        self.site_at(scene.attempt.runner.as_ref())
+    pub(crate) fn site_of(&self, scene: &AttemptContext) -> Arc<dyn Site> {
+        self.site_of_runner(scene.attempt.runner.as_ref())
     }
 
     /// Returns the site of a runner, or of this machine for `None`.
-    pub(crate) fn site_at(&self, runner: Option<&RunnerName>) -> Arc<dyn Site> {
+    pub(crate) fn site_of_runner(&self, runner: Option<&RunnerName>) -> Arc<dyn Site> {
         match runner {
-            None => Arc::new(Here::new(self)),
-            Some(name) => Arc::new(There::new(self, name.clone())),
+            None => Arc::new(LocalSite::new(self)),
+            Some(name) => Arc::new(RemoteSite::new(self, name.clone())),
         }
     }
 }
 
 /// The engine stopped before the answer was known; the effect stays in the outbox for the next
 /// start.
-struct Later;
+struct EngineStopped;
 
 /// Returns the records of a live attempt, or `None` when it has ended.
-fn scene(engine: &Engine, id: AttemptId) -> Result<Option<Scene>, Later> {
+fn attempt_context(
+    engine: &Engine,
+    id: AttemptId,
+) -> Result<Option<AttemptContext>, EngineStopped> {
     let board = engine.board();
-    let Some(attempt) = board.attempts.get(&id).cloned() else { return Ok(None) };
-    let Some(project) = board.projects.get(&attempt.project).cloned() else { return Ok(None) };
+    let Some(attempt) = board.attempts.get(&id).cloned() else {
+        return Ok(None);
+    };
+    let Some(project) = board.projects.get(&attempt.project).cloned() else {
+        return Ok(None);
+    };
     let task = match board.tasks.get(&attempt.task) {
         Some(task) => Some(Task::clone(task)),
         None => ended_task(engine, attempt.task)?,
     };
-    let repo = Repo::of(&project);
-    let narrowed = |task: Task| Task { files: task.manifest(), ..task };
-    Ok(task.map(|task| Scene { attempt, task: narrowed(task), project, repo }))
+    let repo = ProjectRepo::from_project(&project);
+    let narrowed = |task: Task| Task {
+        files: task.manifest(),
+        ..task
+    };
+    Ok(task.map(|task| AttemptContext {
+        attempt,
+        task: narrowed(task),
+        project,
+        repo,
+    }))
 }
 
 /// Returns the workspace of a live attempt, and makes it first if needed. Returns nothing when the
 /// attempt works on another machine or has no workspace.
 pub(crate) fn workspace_of(engine: &Engine, id: AttemptId) -> Result<Option<PathBuf>, String> {
-    let Ok(Some(scene)) = scene(engine, id) else { return Ok(None) };
-    if scene.attempt.runner.is_some() || scene.attempt.bare {
+    let Ok(Some(scene)) = attempt_context(engine, id) else {
+        return Ok(None);
+    };
+    if scene.attempt.runner.is_some() || scene.attempt.no_workspace {
         return Ok(None);
     }
     // The setup commands are performed as an effect, with the attempt's ports, so the caller does
     // not wait for them.
-    Here::new(engine).prepare(&scene.order()).map(|it| Some(it.path)).map_err(|it| it.to_string())
+    LocalSite::new(engine)
+        .prepare(&scene.spec())
+        .map(|it| Some(it.path))
+        .map_err(|it| it.to_string())
 }
 
 /// Reads a task that has ended while its attempt is still being stopped. Reads again while the
 /// store fails: taking a failure for "there is no such task" would never stop the attempt.
-fn ended_task(engine: &Engine, id: TaskId) -> Result<Option<Task>, Later> {
+fn ended_task(engine: &Engine, id: TaskId) -> Result<Option<Task>, EngineStopped> {
     loop {
         match engine.history().task(id) {
             Ok(task) => return Ok(task),
-            Err(error) => tracing::error!(task = %id, "could not read an ended task, trying again: {error}"),
+            Err(error) => {
+                tracing::error!(task = %id, "could not read an ended task, trying again: {error}")
+            }
         }
         if engine.is_stopping() {
-            return Err(Later);
+            return Err(EngineStopped);
         }
-        std::thread::sleep(LOOK_UP);
+        std::thread::sleep(POLL_INTERVAL);
     }
 }
 
@@ -209,7 +281,7 @@ pub fn authorship(task: &Task, agent: &str, wall: u64) -> Authorship {
         name: agent.to_owned(),
         email: format!("{}@regatta.invalid", agent.replace('/', ".")),
         message,
-        seconds: wall / 1_000,
+        unix_seconds: wall / 1_000,
     }
 }
 
@@ -217,32 +289,52 @@ pub fn authorship(task: &Task, agent: &str, wall: u64) -> Authorship {
 /// are to stop.
 pub(crate) fn stop_unrecorded(engine: &Engine) {
     let board = engine.board();
-    for id in board.attempts.values().filter(|it| it.supervised && it.runner.is_none()).map(|it| it.id) {
+    for id in board
+        .attempts
+        .values()
+        .filter(|it| it.supervised && it.runner.is_none())
+        .map(|it| it.id)
+    {
         let stopping = engine.clone();
-        engine.shared.hands.give(move || {
-            if let Err(error) = stopping.shared.agents.stop(id, stopping.grace()) {
-                tracing::error!(attempt = %id, "could not stop the attempt's program or record its end: {error}");
+        engine.shared.effect_pool.spawn(move || {
+            if let Err(error) = stopping.shared.agents.stop(id, stopping.stop_grace()) {
+                tracing::error!(attempt = %id, "could not stop the attempt's program or record \
+                    its end: {error}");
             }
         });
     }
 }
 
-/// Describes the supervised attempts that still have a process, and the user's commands that run. An
-/// attempt on another machine counts as alive until its runner reports its end.
+/// Describes the supervised attempts that still have a process, and the user's commands that run.
+/// An attempt on another machine counts as alive until its runner reports its end.
 pub(crate) fn still_running(engine: &Engine) -> Vec<String> {
-    let is_alive = |attempt: &Attempt| {
-        if attempt.runner.is_some() {
-            return true;
-        }
-        engine.shared.agents.is_alive(attempt.id).unwrap_or_else(|error| {
-            tracing::error!(attempt = %attempt.id, "could not find out whether the attempt's program runs: {error}");
+    let is_alive =
+        |attempt: &Attempt| {
+            if attempt.runner.is_some() {
+                return true;
+            }
+            engine.shared.agents.is_alive(attempt.id).unwrap_or_else(|error| {
+            tracing::error!(attempt = %attempt.id, "could not find out whether the attempt's \
+                program runs: {error}");
             true
         })
-    };
+        };
     let board = engine.board();
-    let attempts = board.attempts.values().filter(|attempt| attempt.supervised && is_alive(attempt));
-    let mut left: Vec<String> = attempts.map(|attempt| format!("{} by {}", attempt.id, attempt.agent)).collect();
-    left.extend(engine.shared.commands.all().iter().map(|(owner, command)| format!("{command} ({owner})")));
+    let attempts = board
+        .attempts
+        .values()
+        .filter(|attempt| attempt.supervised && is_alive(attempt));
+    let mut left: Vec<String> = attempts
+        .map(|attempt| format!("{} by {}", attempt.id, attempt.agent))
+        .collect();
+    left.extend(
+        engine
+            .shared
+            .commands
+            .all_with_owners()
+            .iter()
+            .map(|(owner, command)| format!("{command} ({owner})")),
+    );
     left
 }
 
@@ -250,26 +342,35 @@ pub(crate) fn still_running(engine: &Engine) -> Vec<String> {
 /// period plus ten seconds. Where ends cannot be recorded, because the store or the disk is full or
 /// broken, it is enough that nothing runs.
 pub(crate) fn wait_until_stopped(engine: &Engine) {
-    let mut board = engine.watch();
-    let deadline = Instant::now() + engine.grace() + Duration::from_secs(10);
-    while board.borrow_and_update().attempts.values().any(|it| it.supervised) && Instant::now() < deadline {
-        let can_record = engine.is_well() && engine.shared.git.free_disk_mb() != Some(0);
+    let mut board = engine.watch_board();
+    let deadline = Instant::now() + engine.stop_grace() + Duration::from_secs(10);
+    while board
+        .borrow_and_update()
+        .attempts
+        .values()
+        .any(|it| it.supervised)
+        && Instant::now() < deadline
+    {
+        let can_record = engine.is_healthy() && engine.shared.git.free_disk_mb() != Some(0);
         if !can_record && still_running(engine).is_empty() {
             return;
         }
-        let _changed = block_on_until(board.changed(), deadline.min(Instant::now() + LOOK_UP));
+        let _changed = block_on_until(
+            board.changed(),
+            deadline.min(Instant::now() + POLL_INTERVAL),
+        );
     }
-    while !engine.shared.commands.all().is_empty() && Instant::now() < deadline {
-        std::thread::sleep(LOOK_UP);
+    while !engine.shared.commands.all_with_owners().is_empty() && Instant::now() < deadline {
+        std::thread::sleep(POLL_INTERVAL);
     }
 }
 
 /// Waits while the daemon is shutting down, for an effect that the shutdown interrupted. Returns
 /// whether to perform the effect again: when the daemon does end, the effect stays in the outbox
 /// for the next start.
-fn outlasts_down(engine: &Engine, id: AttemptId) -> bool {
-    while !engine.may_start() && !engine.is_ending(id) && !engine.is_stopping() {
-        std::thread::sleep(LOOK_UP);
+fn wait_out_shutdown(engine: &Engine, id: AttemptId) -> bool {
+    while !engine.can_start() && !engine.is_ending(id) && !engine.is_stopping() {
+        std::thread::sleep(POLL_INTERVAL);
     }
     !engine.is_stopping()
 }

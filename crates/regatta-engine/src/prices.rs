@@ -1,16 +1,16 @@
 //! Prices of models, for programs that do not report their cost. The configuration may replace or
 //! add prices.
 
-use regatta_core::session::Usage;
+use regatta_core::agent_protocol::Usage;
 use serde::{Deserialize, Serialize};
 
-/// The month in which the prices of [`defaults`] were looked up.
-pub const AS_OF: &str = "2025-11";
+/// The month in which the prices of [`default_prices`] were looked up.
+pub const PRICES_AS_OF: &str = "2025-11";
 
 /// The price of one family of models, in US dollars for a million tokens.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Price {
+pub struct ModelPrice {
     /// The model's name; `*` stands for any text. The first matching price applies.
     pub model: String,
     pub input: f64,
@@ -23,17 +23,26 @@ pub struct Price {
     pub cache_write: Option<f64>,
 }
 
-impl Price {
+impl ModelPrice {
     /// Returns whether the price can be used: it has a model, and all its numbers are finite and
     /// not negative.
-    pub fn is_sound(&self) -> bool {
-        let all = [Some(self.input), Some(self.output), self.cached_input, self.cache_write];
-        !self.model.is_empty() && all.into_iter().flatten().all(|it| it.is_finite() && it >= 0.0)
+    pub fn is_valid(&self) -> bool {
+        let all = [
+            Some(self.input),
+            Some(self.output),
+            self.cached_input,
+            self.cache_write,
+        ];
+        !self.model.is_empty()
+            && all
+                .into_iter()
+                .flatten()
+                .all(|it| it.is_finite() && it >= 0.0)
     }
 }
 
-/// Returns the public list prices of [`AS_OF`].
-pub fn defaults() -> Vec<Price> {
+/// Returns the public list prices of [`PRICES_AS_OF`].
+pub fn default_prices() -> Vec<ModelPrice> {
     [
         ("claude-opus-4-5*", 5.0, 25.0, 0.5, 6.25),
         ("claude-opus-*", 15.0, 75.0, 1.5, 18.75),
@@ -46,7 +55,7 @@ pub fn defaults() -> Vec<Price> {
         ("gemini-2.5-flash-lite*", 0.1, 0.4, 0.025, 0.1),
         ("gemini-2.5-flash*", 0.3, 2.5, 0.075, 0.3),
     ]
-    .map(|(model, input, output, cached, write)| Price {
+    .map(|(model, input, output, cached, write)| ModelPrice {
         model: model.into(),
         input,
         output,
@@ -58,10 +67,12 @@ pub fn defaults() -> Vec<Price> {
 
 /// Returns the cost of `usage` of `model` in millionths of a dollar, or `None` when no price is
 /// known.
-pub fn cost(prices: &[Price], model: &str, usage: &Usage) -> Option<u64> {
+pub fn cost(prices: &[ModelPrice], model: &str, usage: &Usage) -> Option<u64> {
     // Some programs write the provider before the name, or the size of the context window after it.
     let model = model.rsplit('/').next().unwrap_or(model);
-    let price = prices.iter().find(|it| regatta_core::policy::like(&it.model, model))?;
+    let price = prices
+        .iter()
+        .find(|it| regatta_core::policy::matches_glob(&it.model, model))?;
     let sum = usage.input as f64 * price.input
         + usage.cached_input as f64 * price.cached_input.unwrap_or(price.input / 10.0)
         + usage.cache_write as f64 * price.cache_write.unwrap_or(price.input)
@@ -75,22 +86,65 @@ mod tests {
 
     #[test]
     fn a_known_model_has_a_price_and_an_unknown_one_has_none() {
-        let usage = Usage { input: 1_000, cached_input: 10_000, cache_write: 0, output: 100, micro_usd: None };
-        assert_eq!(cost(&defaults(), "claude-sonnet-4-5-20250929", &usage), Some(3_000 + 3_000 + 1_500));
-        assert_eq!(cost(&defaults(), "anthropic/claude-sonnet-4-5", &usage), Some(7_500));
-        assert_eq!(cost(&defaults(), "gpt-5-mini", &usage), Some(250 + 250 + 200));
-        assert_eq!(cost(&defaults(), "somebody-elses-model", &usage), None);
+        let usage = Usage {
+            input: 1_000,
+            cached_input: 10_000,
+            cache_write: 0,
+            output: 100,
+            micro_usd: None,
+        };
+        assert_eq!(
+            cost(&default_prices(), "claude-sonnet-4-5-20250929", &usage),
+            Some(3_000 + 3_000 + 1_500)
+        );
+        assert_eq!(
+            cost(&default_prices(), "anthropic/claude-sonnet-4-5", &usage),
+            Some(7_500)
+        );
+        assert_eq!(
+            cost(&default_prices(), "gpt-5-mini", &usage),
+            Some(250 + 250 + 200)
+        );
+        assert_eq!(
+            cost(&default_prices(), "somebody-elses-model", &usage),
+            None
+        );
         assert_eq!(cost(&[], "gpt-5", &usage), None);
     }
 
     #[test]
     fn the_first_matching_price_counts_and_a_price_is_a_finite_number() {
-        let own = Price { model: "gpt-5*".into(), input: 1.0, output: 2.0, cached_input: None, cache_write: None };
-        let usage = Usage { input: 1_000, cached_input: 10_000, output: 100, ..Usage::default() };
-        assert_eq!(cost(&[vec![own.clone()], defaults()].concat(), "gpt-5-mini", &usage), Some(1_000 + 1_000 + 200));
-        assert!(own.is_sound() && defaults().iter().all(Price::is_sound));
+        let own = ModelPrice {
+            model: "gpt-5*".into(),
+            input: 1.0,
+            output: 2.0,
+            cached_input: None,
+            cache_write: None,
+        };
+        let usage = Usage {
+            input: 1_000,
+            cached_input: 10_000,
+            output: 100,
+            ..Usage::default()
+        };
+        assert_eq!(
+            cost(
+                &[vec![own.clone()], default_prices()].concat(),
+                "gpt-5-mini",
+                &usage
+            ),
+            Some(1_000 + 1_000 + 200)
+        );
+        assert!(own.is_valid() && default_prices().iter().all(ModelPrice::is_valid));
         for (input, output) in [(-1.0, 0.0), (f64::NAN, 0.0), (0.0, f64::INFINITY)] {
-            assert!(!Price { input, output, ..own.clone() }.is_sound());
+            assert!(
+                !ModelPrice {
+                    input,
+                    output,
+                    ..own.clone()
+                }
+                .is_valid()
+            );
         }
     }
 }

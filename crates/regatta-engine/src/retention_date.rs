@@ -20,7 +20,7 @@ const MAX_GAP_MS: u64 = 24 * 3_600_000;
 
 /// The clock's values at the last reading, stored in the data directory.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct Mark {
+struct ClockReading {
     date_unix_ms: u64,
     boot_clock_ms: u64,
     boot_id: String,
@@ -36,11 +36,22 @@ pub fn retention_date(data_dir: &Path, clock: &dyn Clock) -> io::Result<u64> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => None,
         Err(error) => return Err(error),
     };
-    let boot_id = fs::read_to_string("/proc/sys/kernel/random/boot_id")?.trim().to_owned();
-    let now = Mark { date_unix_ms: clock.wall_ms(), boot_clock_ms: clock.steady_ms(), boot_id };
+    let boot_id = fs::read_to_string("/proc/sys/kernel/random/boot_id")?
+        .trim()
+        .to_owned();
+    let now = ClockReading {
+        date_unix_ms: clock.unix_ms(),
+        boot_clock_ms: clock.steady_ms(),
+        boot_id,
+    };
     let mark = advance(last.as_ref(), now);
     let beside = file.with_extension("new");
-    let mut new = fs::OpenOptions::new().create(true).truncate(true).write(true).mode(0o600).open(&beside)?;
+    let mut new = fs::OpenOptions::new()
+        .create(true)
+        .truncate(true)
+        .write(true)
+        .mode(0o600)
+        .open(&beside)?;
     new.write_all(&serde_json::to_vec(&mark)?)?;
     fs::rename(&beside, &file)?;
     Ok(mark.date_unix_ms)
@@ -48,12 +59,18 @@ pub fn retention_date(data_dir: &Path, clock: &dyn Clock) -> io::Result<u64> {
 
 /// Returns the mark to store: `now`, with its date limited to the time that can have passed since
 /// `last`.
-fn advance(last: Option<&Mark>, now: Mark) -> Mark {
+fn advance(last: Option<&ClockReading>, now: ClockReading) -> ClockReading {
     let Some(last) = last else { return now };
-    let passed_ms =
-        if last.boot_id == now.boot_id { now.boot_clock_ms.saturating_sub(last.boot_clock_ms) } else { MAX_GAP_MS };
+    let passed_ms = if last.boot_id == now.boot_id {
+        now.boot_clock_ms.saturating_sub(last.boot_clock_ms)
+    } else {
+        MAX_GAP_MS
+    };
     let latest = last.date_unix_ms.saturating_add(passed_ms);
-    Mark { date_unix_ms: now.date_unix_ms.min(latest), ..now }
+    ClockReading {
+        date_unix_ms: now.date_unix_ms.min(latest),
+        ..now
+    }
 }
 
 #[cfg(test)]
@@ -65,41 +82,70 @@ mod tests {
     /// L12: the date advances only by the time that passed, even if the machine's date is changed.
     #[test]
     fn l12_a_change_of_the_machines_date_does_not_move_the_retention_date() {
-        let mark = |date: u64, clock: u64, boot: &str| Mark {
+        let mark = |date: u64, clock: u64, boot: &str| ClockReading {
             date_unix_ms: date,
             boot_clock_ms: clock,
             boot_id: boot.to_owned(),
         };
         let last = mark(1_000 * DAY, 500, "a");
         for (now, expected, why) in [
-            (mark(1_000 * DAY + 7, 507, "a"), 1_000 * DAY + 7, "time passes"),
-            (mark(1_400 * DAY, 507, "a"), 1_000 * DAY + 7, "the date is set a year ahead"),
+            (
+                mark(1_000 * DAY + 7, 507, "a"),
+                1_000 * DAY + 7,
+                "time passes",
+            ),
+            (
+                mark(1_400 * DAY, 507, "a"),
+                1_000 * DAY + 7,
+                "the date is set a year ahead",
+            ),
             (mark(600 * DAY, 507, "a"), 600 * DAY, "the date is set back"),
-            (mark(1_000 * DAY + 9, 100, "b"), 1_000 * DAY + 9, "a quick reboot"),
-            (mark(1_400 * DAY, 100, "b"), 1_001 * DAY, "a reboot with a wrong date"),
+            (
+                mark(1_000 * DAY + 9, 100, "b"),
+                1_000 * DAY + 9,
+                "a quick reboot",
+            ),
+            (
+                mark(1_400 * DAY, 100, "b"),
+                1_001 * DAY,
+                "a reboot with a wrong date",
+            ),
         ] {
-            assert_eq!(advance(Some(&last), now.clone()).date_unix_ms, expected, "{why}");
+            assert_eq!(
+                advance(Some(&last), now.clone()).date_unix_ms,
+                expected,
+                "{why}"
+            );
         }
         assert_eq!(advance(None, last.clone()), last, "nothing is known yet");
     }
 
     #[test]
     fn l12_the_date_is_remembered_across_restarts() {
-        struct Hands(u64, u64);
-        impl Clock for Hands {
+        struct ManualClock(u64, u64);
+        impl Clock for ManualClock {
             fn steady_ms(&self) -> u64 {
                 self.0
             }
-            fn wall_ms(&self) -> u64 {
+            fn unix_ms(&self) -> u64 {
                 self.1
             }
         }
         let dir = std::env::temp_dir().join(format!("regatta-retention-{}", std::process::id()));
         fs::create_dir_all(&dir).unwrap();
-        assert_eq!(retention_date(&dir, &Hands(10, 100 * DAY)).unwrap(), 100 * DAY);
-        assert_eq!(retention_date(&dir, &Hands(20, 900 * DAY)).unwrap(), 100 * DAY + 10);
+        assert_eq!(
+            retention_date(&dir, &ManualClock(10, 100 * DAY)).unwrap(),
+            100 * DAY
+        );
+        assert_eq!(
+            retention_date(&dir, &ManualClock(20, 900 * DAY)).unwrap(),
+            100 * DAY + 10
+        );
         fs::write(dir.join("retention_date.json"), "{").unwrap();
-        assert_eq!(retention_date(&dir, &Hands(30, 100 * DAY)).unwrap(), 100 * DAY);
+        assert_eq!(
+            retention_date(&dir, &ManualClock(30, 100 * DAY)).unwrap(),
+            100 * DAY
+        );
         fs::remove_dir_all(&dir).unwrap();
     }
 }

@@ -3,8 +3,8 @@
 //!
 //! They end as agents do (P11): `stop`, `cancel`, `drop`, `retry` and `down` end the process tree,
 //! and an attempt keeps its slot and its claims until the tree is gone. The thread that runs a
-//! command adds it here and calls [`Entry::is_wanted`] while it runs. The thread that stops the
-//! owner waits here until the command has ended.
+//! command adds it here and calls [`CommandEntry::is_wanted`] while it runs. The thread that stops
+//! the owner waits here until the command has ended.
 //!
 //! Nothing here survives a restart. A command that outlives the daemon has a record of its own,
 //! with which the next start re-attaches to it or ends it.
@@ -50,21 +50,21 @@ pub struct RunningCommands {
 #[derive(Default)]
 struct State {
     last_id: u64,
-    running: Vec<Running>,
+    running: Vec<RunningCommand>,
     /// Attempts for which no further command may begin.
     stopped: BTreeSet<AttemptId>,
 }
 
-struct Running {
+struct RunningCommand {
     id: u64,
     owner: CommandOwner,
     command: String,
-    told_to_end: bool,
+    must_end: bool,
 }
 
 /// One command, or several in a row, of one owner. Dropping the entry removes it.
-pub(crate) struct Entry<'a> {
-    table: &'a RunningCommands,
+pub(crate) struct CommandEntry<'a> {
+    commands: &'a RunningCommands,
     id: u64,
     owner: CommandOwner,
 }
@@ -75,24 +75,37 @@ impl RunningCommands {
     }
 
     /// Records that a command runs for `owner` until the entry is dropped.
-    pub(crate) fn enter(&self, owner: CommandOwner, command: &str) -> Entry<'_> {
+    pub(crate) fn register(&self, owner: CommandOwner, command: &str) -> CommandEntry<'_> {
         let mut state = self.lock();
         state.last_id += 1;
         let id = state.last_id;
-        state.running.push(Running { id, owner, command: command.to_owned(), told_to_end: false });
-        Entry { table: self, id, owner }
+        state.running.push(RunningCommand {
+            id,
+            owner,
+            command: command.to_owned(),
+            must_end: false,
+        });
+        CommandEntry {
+            commands: self,
+            id,
+            owner,
+        }
     }
 
     /// Requests that the commands of `owner` end, and that no further ones begin for an attempt.
     /// Returns whether a command ran.
-    pub(crate) fn tell_to_end(&self, owner: CommandOwner) -> bool {
+    pub(crate) fn request_end(&self, owner: CommandOwner) -> bool {
         let mut state = self.lock();
         if let CommandOwner::Attempt(attempt) = owner {
             state.stopped.insert(attempt);
         }
         let mut found = false;
-        for running in state.running.iter_mut().filter(|running| running.owner == owner) {
-            running.told_to_end = true;
+        for running in state
+            .running
+            .iter_mut()
+            .filter(|running| running.owner == owner)
+        {
+            running.must_end = true;
             found = true;
         }
         found
@@ -115,55 +128,76 @@ impl RunningCommands {
     }
 
     /// Describes the commands that run for `owner`.
-    pub(crate) fn of(&self, owner: CommandOwner) -> Vec<String> {
+    pub(crate) fn describe_commands_of(&self, owner: CommandOwner) -> Vec<String> {
         commands_of(&self.lock(), |other| other == owner)
     }
 
     /// Returns every running command with its owner, except the checks of the queue, which end with
     /// the engine.
-    pub(crate) fn all(&self) -> Vec<(CommandOwner, String)> {
+    pub(crate) fn all_with_owners(&self) -> Vec<(CommandOwner, String)> {
         let state = self.lock();
-        let all = state.running.iter().filter(|running| !matches!(running.owner, CommandOwner::Trial(_)));
-        all.map(|running| (running.owner, running.command.clone())).collect()
+        let all = state
+            .running
+            .iter()
+            .filter(|running| !matches!(running.owner, CommandOwner::Trial(_)));
+        all.map(|running| (running.owner, running.command.clone()))
+            .collect()
     }
 
     /// Returns the attempts for which a command runs on this machine.
-    pub fn attempts(&self) -> Vec<AttemptId> {
+    pub fn attempts_with_commands(&self) -> Vec<AttemptId> {
         let state = self.lock();
-        let attempts = state.running.iter().filter_map(|running| match running.owner {
-            CommandOwner::Attempt(attempt) => Some(attempt),
-            CommandOwner::Landed(_) | CommandOwner::Firing(_) | CommandOwner::Trial(_) => None,
-        });
+        let attempts = state
+            .running
+            .iter()
+            .filter_map(|running| match running.owner {
+                CommandOwner::Attempt(attempt) => Some(attempt),
+                CommandOwner::Landed(_) | CommandOwner::Firing(_) | CommandOwner::Trial(_) => None,
+            });
         attempts.collect()
     }
 }
 
 fn commands_of(state: &State, is_meant: impl Fn(CommandOwner) -> bool) -> Vec<String> {
-    let meant = state.running.iter().filter(|running| is_meant(running.owner));
+    let meant = state
+        .running
+        .iter()
+        .filter(|running| is_meant(running.owner));
     meant.map(|running| running.command.clone()).collect()
 }
 
-impl Entry<'_> {
+impl CommandEntry<'_> {
     /// Names the command that begins now.
-    pub(crate) fn begin(&self, command: &str) {
-        let mut state = self.table.lock();
-        if let Some(running) = state.running.iter_mut().find(|running| running.id == self.id) {
+    pub(crate) fn show_command(&self, command: &str) {
+        let mut state = self.commands.lock();
+        if let Some(running) = state
+            .running
+            .iter_mut()
+            .find(|running| running.id == self.id)
+        {
             command.clone_into(&mut running.command);
         }
     }
 
     /// Returns whether nobody has requested that the command ends.
     pub(crate) fn is_wanted(&self) -> bool {
-        let state = self.table.lock();
+        let state = self.commands.lock();
         let stopped = matches!(self.owner, CommandOwner::Attempt(attempt) if state.stopped.contains(&attempt));
-        !stopped && state.running.iter().any(|running| running.id == self.id && !running.told_to_end)
+        !stopped
+            && state
+                .running
+                .iter()
+                .any(|running| running.id == self.id && !running.must_end)
     }
 }
 
-impl Drop for Entry<'_> {
+impl Drop for CommandEntry<'_> {
     fn drop(&mut self) {
-        self.table.lock().running.retain(|running| running.id != self.id);
-        self.table.changed.notify_all();
+        self.commands
+            .lock()
+            .running
+            .retain(|running| running.id != self.id);
+        self.commands.changed.notify_all();
     }
 }
 
@@ -174,26 +208,32 @@ mod tests {
     #[test]
     fn p11_a_command_that_must_end_is_waited_for() {
         let table = RunningCommands::default();
-        let (owner, other) = (CommandOwner::Attempt(AttemptId(1)), CommandOwner::Attempt(AttemptId(2)));
-        let entry = table.enter(owner, "check `make test`");
-        let beside = table.enter(other, "check `make test`");
+        let (owner, other) = (
+            CommandOwner::Attempt(AttemptId(1)),
+            CommandOwner::Attempt(AttemptId(2)),
+        );
+        let entry = table.register(owner, "check `make test`");
+        let beside = table.register(other, "check `make test`");
         assert!(entry.is_wanted() && beside.is_wanted());
-        assert!(table.tell_to_end(owner));
-        assert!(!entry.is_wanted() && beside.is_wanted(), "commands of another attempt were ended");
+        assert!(table.request_end(owner));
+        assert!(
+            !entry.is_wanted() && beside.is_wanted(),
+            "commands of another attempt were ended"
+        );
         assert_eq!(
             table.wait_until_none(owner, Duration::ZERO),
             ["check `make test`"],
             "the running command is not listed"
         );
-        entry.begin("ratchet `ol gate`");
-        assert_eq!(table.of(owner), ["ratchet `ol gate`"]);
+        entry.show_command("ratchet `ol gate`");
+        assert_eq!(table.describe_commands_of(owner), ["ratchet `ol gate`"]);
         std::thread::scope(|scope| {
             let waits = scope.spawn(|| table.wait_until_none(owner, Duration::from_secs(300)));
             drop(entry);
             assert!(waits.join().unwrap().is_empty());
         });
         assert!(
-            !table.enter(owner, "check `make lint`").is_wanted(),
+            !table.register(owner, "check `make lint`").is_wanted(),
             "a further command may begin for the stopped attempt"
         );
     }
@@ -201,9 +241,12 @@ mod tests {
     #[test]
     fn commands_after_a_later_landing_of_the_same_task_may_run() {
         let (table, owner) = (RunningCommands::default(), CommandOwner::Landed(TaskId(5)));
-        assert!(!table.tell_to_end(owner), "a command was ended although none ran");
-        let first = table.enter(owner, "`deploy`");
-        assert!(table.tell_to_end(owner) && !first.is_wanted());
-        assert!(table.enter(owner, "`deploy`").is_wanted());
+        assert!(
+            !table.request_end(owner),
+            "a command was ended although none ran"
+        );
+        let first = table.register(owner, "`deploy`");
+        assert!(table.request_end(owner) && !first.is_wanted());
+        assert!(table.register(owner, "`deploy`").is_wanted());
     }
 }

@@ -12,7 +12,7 @@ pub trait Clock: Send + Sync {
     /// changed (L12).
     fn steady_ms(&self) -> u64;
     /// Returns the milliseconds since 1970, for people.
-    fn wall_ms(&self) -> u64;
+    fn unix_ms(&self) -> u64;
 }
 
 /// The machine's own clock. Its steady time also counts while the machine sleeps.
@@ -23,8 +23,10 @@ impl Clock for MachineClock {
         let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
         now.tv_sec as u64 * 1_000 + now.tv_nsec as u64 / 1_000_000
     }
-    fn wall_ms(&self) -> u64 {
-        SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |it| it.as_millis() as u64)
+    fn unix_ms(&self) -> u64 {
+        SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .map_or(0, |it| it.as_millis() as u64)
     }
 }
 
@@ -35,18 +37,29 @@ impl Clock for MachineClock {
 /// the machine are never compared.
 pub(crate) struct FleetClock {
     clock: Arc<dyn Clock>,
-    base: u64,
-    started: u64,
+    base_fleet_ms: u64,
+    started_steady_ms: u64,
 }
 
 impl FleetClock {
-    pub(crate) fn from(clock: Arc<dyn Clock>, base: u64) -> FleetClock {
-        let started = clock.steady_ms();
-        FleetClock { clock, base, started }
+    pub(crate) fn new(clock: Arc<dyn Clock>, base_fleet_ms: u64) -> FleetClock {
+        let started_steady_ms = clock.steady_ms();
+        FleetClock {
+            clock,
+            base_fleet_ms,
+            started_steady_ms,
+        }
     }
 
     pub(crate) fn now(&self) -> Now {
-        Now { at: self.base + self.clock.steady_ms().saturating_sub(self.started), wall: self.clock.wall_ms() }
+        Now {
+            fleet_ms: self.base_fleet_ms
+                + self
+                    .clock
+                    .steady_ms()
+                    .saturating_sub(self.started_steady_ms),
+            unix_ms: self.clock.unix_ms(),
+        }
     }
 }
 
@@ -59,8 +72,8 @@ pub(crate) struct Alarm {
 
 #[derive(Default)]
 struct AlarmState {
-    due_at: Option<u64>,
-    ended: bool,
+    due_fleet_ms: Option<u64>,
+    is_ended: bool,
 }
 
 impl Alarm {
@@ -69,35 +82,47 @@ impl Alarm {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         // A thread that wakes too early computes its wait anew, so only an earlier deadline must
         // wake it.
-        let sooner = due_at.is_some_and(|due| state.due_at.is_none_or(|it| due < it));
-        state.due_at = due_at;
+        let sooner = due_at.is_some_and(|due| state.due_fleet_ms.is_none_or(|it| due < it));
+        state.due_fleet_ms = due_at;
         if sooner {
             self.changed.notify_one();
         }
     }
 
     pub(crate) fn end(&self) {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner).ended = true;
+        self.state
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .is_ended = true;
         self.changed.notify_one();
     }
 
     /// Calls `ring` each time a deadline has come, until [`Alarm::end`].
     pub(crate) fn run(&self, clock: &FleetClock, ring: impl Fn()) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        while !state.ended {
-            let now = clock.now().at;
-            match state.due_at {
+        while !state.is_ended {
+            let now = clock.now().fleet_ms;
+            match state.due_fleet_ms {
                 Some(due) if due <= now => {
-                    state.due_at = None;
+                    state.due_fleet_ms = None;
                     drop(state);
                     ring();
                     state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
                 }
                 Some(due) => {
                     let patience = Duration::from_millis(due - now);
-                    state = self.changed.wait_timeout(state, patience).unwrap_or_else(PoisonError::into_inner).0;
+                    state = self
+                        .changed
+                        .wait_timeout(state, patience)
+                        .unwrap_or_else(PoisonError::into_inner)
+                        .0;
                 }
-                None => state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner),
+                None => {
+                    state = self
+                        .changed
+                        .wait(state)
+                        .unwrap_or_else(PoisonError::into_inner)
+                }
             }
         }
     }

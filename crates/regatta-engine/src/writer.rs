@@ -14,7 +14,9 @@ use std::time::{Duration, Instant};
 
 use regatta_core::board::{Board, Row};
 use regatta_core::claim::Acquired;
-use regatta_core::command::{Actor, Command, Commit, Outcome, Request, decide, decide_owned};
+use regatta_core::command::{
+    Actor, Command, CommandOutcome, Commit, Request, decide, decide_owned,
+};
 use regatta_core::effect::{Effect, EffectKey};
 use regatta_core::event::Recorded;
 use regatta_core::ids::{Now, WaitId};
@@ -22,31 +24,31 @@ use regatta_core::refusal::Refusal;
 use regatta_core::task::Task;
 use tokio::sync::{broadcast, mpsc, oneshot, watch};
 
-use crate::meters::Meters;
+use crate::metrics::WriterMetrics;
 use crate::perform::block_on_until;
-use crate::ports::store::{Batch, Store, StoreError};
+use crate::ports::store::{Store, StoreBatch, StoreError};
 use crate::timer::{Alarm, FleetClock};
 
 /// The largest number of commands in one transaction: enough to share an fsync, few enough for a
 /// quick answer.
-const LARGEST_BATCH: usize = 512;
+const MAX_BATCH_COMMANDS: usize = 512;
 
 /// The answer to an accepted command.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Reply {
+pub struct CommandReply {
     /// The revision of the fleet's log when the command was decided. It also serves as cursor,
     /// witness and token.
     pub revision: u64,
     /// The result of the command.
-    pub outcome: Outcome,
+    pub outcome: CommandOutcome,
     /// The task that the command completed. It is no longer on the board, and the caller wants to
     /// show it.
-    pub completed: Option<Arc<Task>>,
+    pub completed_task: Option<Arc<Task>>,
 }
 
 /// The reason why a command was not carried out.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Failure {
+pub enum CommandFailure {
     /// The rules do not allow the command, as of `revision`.
     #[error("{}", refusal.message())]
     Refused { refusal: Refusal, revision: u64 },
@@ -58,66 +60,80 @@ pub enum Failure {
     Stopping,
 }
 
-pub(crate) type Answer = Result<Reply, Failure>;
+pub(crate) type SubmitResult = Result<CommandReply, CommandFailure>;
 
-/// A condition of a request: `subject` must not have changed after `since`.
+/// A condition of a request: `subject` must not have changed after `unchanged_since`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Unless {
+pub struct Precondition {
     pub subject: String,
-    pub since: u64,
+    pub unchanged_since: u64,
 }
 
 /// The revisions at which each subject last changed. The table is limited and not stored. After a
 /// start everything counts as changed at that revision, so that clients with older data read it
 /// again.
 #[derive(Debug, Default)]
-pub(crate) struct Changes {
-    floor: u64,
-    last: HashMap<String, u64>,
+pub(crate) struct LastChanged {
+    floor_revision: u64,
+    by_subject: HashMap<String, u64>,
 }
 
-impl Changes {
+impl LastChanged {
     /// The largest number of subjects in the table.
-    const MOST: usize = 65_536;
+    const MAX_SUBJECTS: usize = 65_536;
 
-    fn note(&mut self, events: &[Recorded]) {
-        for recorded in events.iter().filter(|it| !is_chatter(it)) {
-            self.last.insert(recorded.event.subject(), recorded.revision);
+    fn record(&mut self, events: &[Recorded]) {
+        for recorded in events.iter().filter(|it| !is_ignored_by_preconditions(it)) {
+            self.by_subject
+                .insert(recorded.event.subject(), recorded.revision);
         }
-        if self.last.len() > Changes::MOST {
-            self.floor = self.last.values().copied().max().unwrap_or(self.floor);
-            self.last.clear();
+        if self.by_subject.len() > LastChanged::MAX_SUBJECTS {
+            self.floor_revision = self
+                .by_subject
+                .values()
+                .copied()
+                .max()
+                .unwrap_or(self.floor_revision);
+            self.by_subject.clear();
         }
     }
 
-    fn check(&self, unless: &Unless) -> Result<(), Refusal> {
-        let at = self.last.get(&unless.subject).copied().unwrap_or(self.floor);
-        if at > unless.since {
-            return Err(Refusal::Changed { what: unless.subject.clone(), since: unless.since, at });
+    fn check(&self, unless: &Precondition) -> Result<(), Refusal> {
+        let at = self
+            .by_subject
+            .get(&unless.subject)
+            .copied()
+            .unwrap_or(self.floor_revision);
+        if at > unless.unchanged_since {
+            return Err(Refusal::Changed {
+                what: unless.subject.clone(),
+                seen_revision: unless.unchanged_since,
+                current_revision: at,
+            });
         }
         Ok(())
     }
 }
 
-/// Returns whether [`Unless`] ignores an event: progress and notes do not invalidate a person's
-/// edit of a task.
-fn is_chatter(recorded: &Recorded) -> bool {
+/// Returns whether [`Precondition`] ignores an event: progress and notes do not invalidate a
+/// person's edit of a task.
+fn is_ignored_by_preconditions(recorded: &Recorded) -> bool {
     ["task.progressed", "task.noted"].contains(&recorded.event.kind())
 }
 
 /// A message to the writer.
-pub(crate) enum Note {
+pub(crate) enum WriterMessage {
     Submit {
         request: Box<Request>,
-        performed: Option<EffectKey>,
-        unless: Option<Unless>,
-        answer: oneshot::Sender<Answer>,
+        completed_effect: Option<EffectKey>,
+        precondition: Option<Precondition>,
+        answer: oneshot::Sender<SubmitResult>,
     },
     /// An effect was performed and has no other result.
-    Settled {
+    EffectCompleted {
         key: EffectKey,
     },
-    Ring,
+    DeadlineReached,
     Backup {
         to: PathBuf,
         answer: oneshot::Sender<Result<u64, StoreError>>,
@@ -132,89 +148,96 @@ pub(crate) enum Note {
 /// its own: they are removed with the next commit, or a moment later. After a crash they are
 /// performed again, which changes nothing.
 #[derive(Debug, Default)]
-pub(crate) struct Settled {
+pub(crate) struct CompletedEffects {
     keys: Vec<EffectKey>,
     /// The latest time of the transaction that removes them.
-    due: Option<Instant>,
+    flush_at: Option<Instant>,
 }
 
-impl Settled {
+impl CompletedEffects {
     /// The time for which they wait for another transaction.
-    const PATIENCE: Duration = Duration::from_millis(20);
+    const FLUSH_DELAY: Duration = Duration::from_millis(20);
 
     fn add(&mut self, key: EffectKey) {
-        self.due.get_or_insert_with(|| Instant::now() + Settled::PATIENCE);
+        self.flush_at
+            .get_or_insert_with(|| Instant::now() + CompletedEffects::FLUSH_DELAY);
         self.keys.push(key);
     }
 
     fn is_due(&self) -> bool {
-        self.due.is_some_and(|it| it <= Instant::now())
+        self.flush_at.is_some_and(|it| it <= Instant::now())
     }
 }
 
 /// The channels on which the writer publishes a commit.
-pub(crate) struct Outlets {
+pub(crate) struct Publishers {
     pub(crate) board: watch::Sender<Arc<Board>>,
     pub(crate) events: broadcast::Sender<Arc<[Recorded]>>,
-    pub(crate) effects: Box<dyn Fn(EffectKey, Effect) + Send>,
+    pub(crate) dispatch_effect: Box<dyn Fn(EffectKey, Effect) + Send>,
     pub(crate) alarm: Arc<Alarm>,
     /// Notifies the runner, only when there is an agent whose program it could start.
-    pub(crate) runner: watch::Sender<u64>,
+    pub(crate) wake_dispatcher: watch::Sender<u64>,
 }
 
 pub(crate) struct Writer {
     pub(crate) board: Board,
     pub(crate) store: Box<dyn Store>,
     pub(crate) clock: Arc<FleetClock>,
-    pub(crate) outlets: Outlets,
+    pub(crate) publishers: Publishers,
     /// Waits for claims whose callers hung up before they got the answer.
-    pub(crate) hung_up: Vec<WaitId>,
-    pub(crate) meters: Arc<Meters>,
-    pub(crate) changes: Changes,
-    pub(crate) settled: Settled,
+    pub(crate) abandoned_waits: Vec<WaitId>,
+    pub(crate) metrics: Arc<WriterMetrics>,
+    pub(crate) last_changed: LastChanged,
+    pub(crate) completed_effects: CompletedEffects,
     /// The time at which an idle store may update its rows.
-    pub(crate) rest: Option<Instant>,
+    pub(crate) flush_idle_at: Option<Instant>,
 }
 
 impl Writer {
     /// The idle time after which the store updates its rows, and the delay after a failed update.
-    const MOMENT: Duration = Duration::from_millis(20);
-    const LATER: Duration = Duration::from_secs(1);
+    const IDLE_FLUSH_AFTER: Duration = Duration::from_millis(20);
+    const FLUSH_RETRY_DELAY: Duration = Duration::from_secs(1);
 
     /// Runs until a stop message, or until all senders are gone.
-    pub(crate) fn run(mut self, mut inbox: mpsc::Receiver<Note>) {
-        self.changes.floor = self.board.revision;
-        let mut notes = Vec::with_capacity(LARGEST_BATCH);
+    pub(crate) fn run(mut self, mut inbox: mpsc::Receiver<WriterMessage>) {
+        self.last_changed.floor_revision = self.board.revision;
+        let mut notes = Vec::with_capacity(MAX_BATCH_COMMANDS);
         let mut callers = 0;
         loop {
-            let due = self.settled.due.into_iter().chain(self.rest).min();
+            let due = self
+                .completed_effects
+                .flush_at
+                .into_iter()
+                .chain(self.flush_idle_at)
+                .min();
             let came = match due {
-                None => Some(inbox.blocking_recv_many(&mut notes, LARGEST_BATCH)),
-                Some(due) => block_on_until(inbox.recv_many(&mut notes, LARGEST_BATCH), due),
+                None => Some(inbox.blocking_recv_many(&mut notes, MAX_BATCH_COMMANDS)),
+                Some(due) => block_on_until(inbox.recv_many(&mut notes, MAX_BATCH_COMMANDS), due),
             };
             if came == Some(0) {
-                self.settled.due = self.settled.due.map(|_| Instant::now());
-                self.turn(&mut notes);
+                self.completed_effects.flush_at =
+                    self.completed_effects.flush_at.map(|_| Instant::now());
+                self.process_batch(&mut notes);
                 return;
             }
-            gather(&mut inbox, &mut notes, callers);
+            gather_messages(&mut inbox, &mut notes, callers);
             // Completed effects do not force a batch of their own, and no caller waits for them.
             notes.retain(|note| match note {
-                Note::Settled { key } => {
-                    self.settled.add(*key);
+                WriterMessage::EffectCompleted { key } => {
+                    self.completed_effects.add(*key);
                     false
                 }
                 _ => true,
             });
-            if notes.is_empty() && !self.settled.is_due() {
-                self.rest_if_due();
+            if notes.is_empty() && !self.completed_effects.is_due() {
+                self.flush_if_idle();
                 continue;
             }
             callers = notes.len() + inbox.len();
-            let mut stop = self.turn(&mut notes);
-            if !self.hung_up.is_empty() {
-                notes.extend(self.hung_up.drain(..).map(give_up));
-                stop |= self.turn(&mut notes);
+            let mut stop = self.process_batch(&mut notes);
+            if !self.abandoned_waits.is_empty() {
+                notes.extend(self.abandoned_waits.drain(..).map(cancel_wait));
+                stop |= self.process_batch(&mut notes);
             }
             if stop {
                 inbox.close();
@@ -223,107 +246,151 @@ impl Writer {
     }
 
     /// Decides and commits one batch. Returns whether it contained a stop message.
-    fn turn(&mut self, notes: &mut Vec<Note>) -> bool {
+    fn process_batch(&mut self, notes: &mut Vec<WriterMessage>) -> bool {
         let now = self.clock.now();
         let before = self.board.clone();
-        let mut batch = Batch { after: before.revision, ..Batch::default() };
+        let mut batch = StoreBatch {
+            base_revision: before.revision,
+            ..StoreBatch::default()
+        };
         let mut answers = Vec::with_capacity(notes.len());
         let mut after = Vec::new();
         let mut stop = false;
         // A lease began somewhere within its millisecond, so it is over only when its last
         // millisecond has passed too (L5).
-        let past = Now { at: now.at.saturating_sub(1), ..now };
-        if !self.board.due(past).is_empty() {
-            let tick = Request { by: Actor::Regatta, key: None, command: Command::Tick };
-            if let Err(refusal) = decide(&self.board, &tick, past).map(|commit| self.take(commit, &mut batch)) {
-                tracing::error!(code = refusal.code(), "could not process expired timers: {}", refusal.message());
+        let past = Now {
+            fleet_ms: now.fleet_ms.saturating_sub(1),
+            ..now
+        };
+        if !self.board.expired_timers(past).is_empty() {
+            let tick = Request {
+                by: Actor::Regatta,
+                key: None,
+                command: Command::Tick,
+            };
+            if let Err(refusal) =
+                decide(&self.board, &tick, past).map(|commit| self.apply(commit, &mut batch))
+            {
+                tracing::error!(
+                    code = refusal.code(),
+                    "could not process expired timers: {}",
+                    refusal.message()
+                );
             }
         }
         for note in notes.drain(..) {
             match note {
-                Note::Submit { request, performed, unless, answer } => {
+                WriterMessage::Submit {
+                    request,
+                    completed_effect: performed,
+                    precondition: unless,
+                    answer,
+                } => {
                     // A command that was carried out before gets the same answer, whatever has
                     // changed since (J9).
-                    let known = request.key.as_ref().is_some_and(|it| self.board.answers.contains_key(it));
-                    let may = unless.filter(|_| !known).map_or(Ok(()), |it| self.changes.check(&it));
+                    let known = request
+                        .key
+                        .as_ref()
+                        .is_some_and(|it| self.board.answers.contains_key(it));
+                    let may = unless
+                        .filter(|_| !known)
+                        .map_or(Ok(()), |it| self.last_changed.check(&it));
                     let decided = may
                         .and_then(|()| decide_owned(&self.board, *request, now))
-                        .map(|commit| (completed_by(&commit), self.take(commit, &mut batch)));
+                        .map(|commit| (completed_task(&commit), self.apply(commit, &mut batch)));
                     let revision = self.board.revision;
                     answers.push((
                         answer,
                         match decided {
                             Ok((completed, outcome)) => {
-                                self.meters.accepted.fetch_add(1, Relaxed);
-                                Ok(Reply { revision, outcome, completed })
+                                self.metrics.accepted.fetch_add(1, Relaxed);
+                                Ok(CommandReply {
+                                    revision,
+                                    outcome,
+                                    completed_task: completed,
+                                })
                             }
                             Err(refusal) => {
-                                self.meters.refused.fetch_add(1, Relaxed);
-                                Err(Failure::Refused { refusal, revision })
+                                self.metrics.refused.fetch_add(1, Relaxed);
+                                Err(CommandFailure::Refused { refusal, revision })
                             }
                         },
                     ));
-                    batch.performed.extend(performed);
+                    batch.completed_effects.extend(performed);
                 }
-                Note::Settled { .. } | Note::Ring => {}
-                Note::Stop => stop = true,
+                WriterMessage::EffectCompleted { .. } | WriterMessage::DeadlineReached => {}
+                WriterMessage::Stop => stop = true,
                 other => after.push(other),
             }
         }
-        let along = self.settled.is_due() || !batch.events.is_empty() || !batch.performed.is_empty();
+        let along = self.completed_effects.is_due()
+            || !batch.events.is_empty()
+            || !batch.completed_effects.is_empty();
         if along {
-            batch.performed.extend(&self.settled.keys);
+            batch.completed_effects.extend(&self.completed_effects.keys);
         }
-        match self.commit(&mut batch, before.revision) {
+        match self.store_and_publish(&mut batch, before.revision) {
             Ok(()) => {
                 if along {
-                    self.settled = Settled::default();
+                    self.completed_effects = CompletedEffects::default();
                 }
                 for (answer, reply) in answers {
                     // The caller may have hung up. The decision stands, but a wait for a claim
                     // without a caller is cancelled.
-                    if let Err(Ok(Reply { outcome: Outcome::Claim(Acquired::Waiting { wait, .. }), .. })) =
-                        answer.send(reply)
+                    if let Err(Ok(CommandReply {
+                        outcome: CommandOutcome::Claim(Acquired::Waiting { wait, .. }),
+                        ..
+                    })) = answer.send(reply)
                     {
-                        self.hung_up.push(wait);
+                        self.abandoned_waits.push(wait);
                     }
                 }
                 for (key, effect) in batch.effects {
-                    (self.outlets.effects)(key, effect);
+                    (self.publishers.dispatch_effect)(key, effect);
                 }
-                self.outlets.alarm.set(self.board.next_deadline(past).map(|it| it + 1));
+                self.publishers
+                    .alarm
+                    .set(self.board.next_deadline(past).map(|it| it + 1));
             }
             Err(error) => {
                 tracing::error!(code = error.code, "could not commit a batch: {error}");
-                self.meters.not_kept(Instant::now());
+                self.metrics.on_commit_failed(Instant::now());
                 self.board = before;
                 for (answer, _) in answers {
-                    let _gone = answer.send(Err(Failure::Store(error.clone())));
+                    let _gone = answer.send(Err(CommandFailure::Store(error.clone())));
                 }
-                self.settled.due = self.settled.due.map(|_| Instant::now() + Duration::from_secs(1));
+                self.completed_effects.flush_at = self
+                    .completed_effects
+                    .flush_at
+                    .map(|_| Instant::now() + Duration::from_secs(1));
                 // Expired timers are processed when the store works again.
-                self.outlets.alarm.set(Some(now.at + 1_000));
+                self.publishers.alarm.set(Some(now.fleet_ms + 1_000));
             }
         }
         for note in after {
             match note {
-                Note::Backup { to, answer } => {
+                WriterMessage::Backup { to, answer } => {
                     let _gone = answer.send(self.store.backup(&to).map(|()| self.board.revision));
                 }
-                Note::Check { answer } => {
+                WriterMessage::Check { answer } => {
                     let _gone = answer.send(self.store.check());
                 }
-                Note::Submit { .. } | Note::Settled { .. } | Note::Ring | Note::Stop => {}
+                WriterMessage::Submit { .. }
+                | WriterMessage::EffectCompleted { .. }
+                | WriterMessage::DeadlineReached
+                | WriterMessage::Stop => {}
             }
         }
         stop
     }
 
     /// Lets the store update its rows, if it is idle long enough.
-    fn rest_if_due(&mut self) {
-        if self.rest.is_some_and(|it| it <= Instant::now()) {
-            let rested = self.store.rest();
-            self.rest = rested.is_err().then(|| Instant::now() + Writer::LATER);
+    fn flush_if_idle(&mut self) {
+        if self.flush_idle_at.is_some_and(|it| it <= Instant::now()) {
+            let rested = self.store.flush_idle();
+            self.flush_idle_at = rested
+                .is_err()
+                .then(|| Instant::now() + Writer::FLUSH_RETRY_DELAY);
             if let Err(error) = rested {
                 tracing::warn!(
                     code = error.code,
@@ -334,9 +401,9 @@ impl Writer {
     }
 
     /// Applies a decided commit to the board and adds it to the batch.
-    fn take(&mut self, commit: Commit, batch: &mut Batch) -> Outcome {
+    fn apply(&mut self, commit: Commit, batch: &mut StoreBatch) -> CommandOutcome {
         self.board = commit.board;
-        self.changes.note(&commit.events);
+        self.last_changed.record(&commit.events);
         batch.events.extend(commit.events);
         batch.rows.extend(commit.rows);
         batch.effects.extend(commit.effects);
@@ -345,39 +412,61 @@ impl Writer {
 
     /// Writes the batch to the store and publishes it. This is the only place where state is
     /// written.
-    fn commit(&mut self, batch: &mut Batch, before: u64) -> Result<(), StoreError> {
-        if batch.events.is_empty() && batch.performed.is_empty() {
+    fn store_and_publish(&mut self, batch: &mut StoreBatch, before: u64) -> Result<(), StoreError> {
+        if batch.events.is_empty() && batch.completed_effects.is_empty() {
             return Ok(());
         }
         batch.meta = self.board.meta();
-        crate::failpoint::at("commit.begin");
+        crate::failpoint::hit("commit.begin");
         let began = Instant::now();
         if let Err(error) = self.store.commit(batch) {
             // The batch may be stored although the call failed. Then it stands, and everybody is
             // notified of it.
-            let kept = self.board.revision != before && self.store.revision().is_ok_and(|it| it == self.board.revision);
+            let kept = self.board.revision != before
+                && self
+                    .store
+                    .revision()
+                    .is_ok_and(|it| it == self.board.revision);
             if !kept {
                 return Err(error);
             }
-            tracing::warn!(code = error.code, "the store reported an error, but committed the batch: {error}");
+            tracing::warn!(
+                code = error.code,
+                "the store reported an error, but committed the batch: {error}"
+            );
         }
-        self.meters.kept(began.elapsed());
-        self.rest = self.store.is_behind().then(|| Instant::now() + Writer::MOMENT);
-        crate::failpoint::at("commit.stored");
+        self.metrics.on_commit(began.elapsed());
+        self.flush_idle_at = self
+            .store
+            .has_deferred_rows()
+            .then(|| Instant::now() + Writer::IDLE_FLUSH_AFTER);
+        crate::failpoint::hit("commit.stored");
         if !batch.events.is_empty() {
-            self.outlets.board.send_replace(Arc::new(self.board.clone()));
+            self.publishers
+                .board
+                .send_replace(Arc::new(self.board.clone()));
             // Only agents whose programs Regatta runs get their work from the runner.
-            if self.board.agents.values().any(|agent| agent.is_run_by_regatta()) {
-                self.outlets.runner.send_replace(self.board.revision);
+            if self
+                .board
+                .agents
+                .values()
+                .any(|agent| agent.is_run_by_regatta())
+            {
+                self.publishers
+                    .wake_dispatcher
+                    .send_replace(self.board.revision);
             }
-            let _nobody_listens = self.outlets.events.send(std::mem::take(&mut batch.events).into());
+            let _nobody_listens = self
+                .publishers
+                .events
+                .send(std::mem::take(&mut batch.events).into());
         }
         Ok(())
     }
 }
 
 /// Returns the task that a commit ended, if it ended one.
-fn completed_by(commit: &Commit) -> Option<Arc<Task>> {
+fn completed_task(commit: &Commit) -> Option<Arc<Task>> {
     commit.rows.iter().find_map(|(_, row)| match row {
         Some(row @ Row::Task(task)) if !row.is_live() => Some(task.clone()),
         _ => None,
@@ -389,12 +478,16 @@ fn completed_by(commit: &Commit) -> Option<Arc<Task>> {
 /// `callers` is the size of the last batch.
 ///
 /// With few callers the wait gains nothing, so it is skipped.
-fn gather(inbox: &mut mpsc::Receiver<Note>, notes: &mut Vec<Note>, callers: usize) {
-    const FEW: usize = 8;
-    const LONGEST: Duration = Duration::from_micros(300);
-    const SILENCE: Duration = Duration::from_micros(80);
-    let expected = callers.min(LARGEST_BATCH);
-    if expected < FEW {
+fn gather_messages(
+    inbox: &mut mpsc::Receiver<WriterMessage>,
+    notes: &mut Vec<WriterMessage>,
+    callers: usize,
+) {
+    const MIN_CALLERS: usize = 8;
+    const MAX_WAIT: Duration = Duration::from_micros(300);
+    const MAX_SILENCE: Duration = Duration::from_micros(80);
+    let expected = callers.min(MAX_BATCH_COMMANDS);
+    if expected < MIN_CALLERS {
         return;
     }
     let began = Instant::now();
@@ -405,7 +498,7 @@ fn gather(inbox: &mut mpsc::Receiver<Note>, notes: &mut Vec<Note>, callers: usiz
                 notes.push(note);
                 heard = Instant::now();
             }
-            Err(_) if heard.elapsed() > SILENCE || began.elapsed() > LONGEST => return,
+            Err(_) if heard.elapsed() > MAX_SILENCE || began.elapsed() > MAX_WAIT => return,
             // The callers may need this very processor.
             Err(_) => std::thread::yield_now(),
         }
@@ -414,7 +507,16 @@ fn gather(inbox: &mut mpsc::Receiver<Note>, notes: &mut Vec<Note>, callers: usiz
 
 /// Cancels a claim's wait for a caller that is gone. If the store fails, the wait ends at its own
 /// deadline.
-fn give_up(wait: WaitId) -> Note {
-    let request = Request { by: Actor::Regatta, key: None, command: Command::CancelWait { wait } };
-    Note::Submit { request: Box::new(request), performed: None, unless: None, answer: oneshot::channel().0 }
+fn cancel_wait(wait: WaitId) -> WriterMessage {
+    let request = Request {
+        by: Actor::Regatta,
+        key: None,
+        command: Command::CancelWait { wait },
+    };
+    WriterMessage::Submit {
+        request: Box::new(request),
+        completed_effect: None,
+        precondition: None,
+        answer: oneshot::channel().0,
+    }
 }

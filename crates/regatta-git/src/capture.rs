@@ -24,15 +24,17 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::path::{Path, PathBuf};
 
 use regatta_core::ids::{AttemptId, CommitId};
-use regatta_engine::ports::git::{Authorship, Capture, GitError, Repo};
+use regatta_engine::ports::git::{Authorship, Capture, GitError, ProjectRepo};
 
-use crate::gitdir::Sparse;
-use crate::pipes::Pipes;
-use crate::places::Key;
-use crate::run::{Call, Said, join, path_of, split, text_of};
+use crate::git_command::{
+    GitCommand, GitOutput, join_nul, path_from_bytes, path_to_text, split_nul,
+};
+use crate::gitdir::SparseDirs;
+use crate::layout::LockKey;
+use crate::special_files::NonRegularFiles;
 use crate::submodule_work::SubmoduleWork;
 use crate::vault::{base_ref, keep_ref};
-use crate::{GitAdapter, disk, history, words};
+use crate::{GitAdapter, agent_commits, disk, errors};
 
 /// The length limit for the path of a new file, from the top of the repository. The system allows
 /// 4,096 bytes including the path of the repository, and other checkouts may be at longer paths.
@@ -40,9 +42,14 @@ const MAX_PATH_BYTES: usize = 3072;
 
 /// Returns the path that git could not open because it is too long. Git truncates such a message
 /// before its reason.
-fn too_long(complaints: &str) -> Option<&str> {
-    let named = complaints.lines().filter_map(|line| line.split_once('\'')).map(|(_, rest)| rest);
-    named.map(|rest| rest.split('\'').next().unwrap_or(rest)).find(|path| path.len() > MAX_PATH_BYTES)
+fn overlong_path(complaints: &str) -> Option<&str> {
+    let named = complaints
+        .lines()
+        .filter_map(|line| line.split_once('\''))
+        .map(|(_, rest)| rest);
+    named
+        .map(|rest| rest.split('\'').next().unwrap_or(rest))
+        .find(|path| path.len() > MAX_PATH_BYTES)
 }
 
 /// The size limit for reading an agent's index.
@@ -52,12 +59,12 @@ const MAX_INDEX_BYTES: u64 = 256 << 20;
 pub(crate) struct Snapshot {
     pub(crate) tree: CommitId,
     /// The submodules of the snapshot, whose files are in no tree.
-    pub(crate) submodules: Vec<Pointer>,
+    pub(crate) submodules: Vec<SubmodulePointer>,
 }
 
 /// A submodule of a snapshot.
 #[derive(Debug)]
-pub(crate) struct Pointer {
+pub(crate) struct SubmodulePointer {
     /// The path from the top of the snapshot.
     pub(crate) path: Vec<u8>,
     /// The commit that the snapshot has for it.
@@ -69,7 +76,7 @@ pub(crate) struct Pointer {
 }
 
 /// Reads the files of one workspace, or of a submodule in it, through the vault.
-pub(crate) struct Lens<'a> {
+pub(crate) struct WorkspaceReader<'a> {
     pub(crate) adapter: &'a GitAdapter,
     pub(crate) vault: &'a Path,
     pub(crate) workspace: &'a Path,
@@ -80,125 +87,178 @@ pub(crate) struct Lens<'a> {
     /// The files from before the attempt.
     pub(crate) foreign: HashSet<Vec<u8>>,
     /// The agent's newest commit, if it is in the vault.
-    pub(crate) own: Option<CommitId>,
+    pub(crate) own_commit: Option<CommitId>,
 }
 
 /// An entry of the base that is not a plain file on disk.
-enum Special {
+enum SpecialEntry {
     /// A submodule: its commit and path.
     Submodule(String, Vec<u8>),
     /// A file that is not checked out.
     Absent(Vec<u8>),
 }
 
-impl Lens<'_> {
-    pub(crate) fn git(&self, doing: &'static str) -> Call {
-        let call = self.adapter.git.ours(self.vault, doing).work_tree(self.tree).index(self.index);
+impl WorkspaceReader<'_> {
+    pub(crate) fn command(&self, doing: &'static str) -> GitCommand {
+        let call = self
+            .adapter
+            .git
+            .in_vault(self.vault, doing)
+            .work_tree(self.tree)
+            .index(self.index);
         match self.objects {
-            Some(objects) => call.unhurried().objects(objects, &self.vault.join("objects")),
+            Some(objects) => call
+                .without_sync()
+                .object_dirs(objects, &self.vault.join("objects")),
             None => call,
         }
     }
 
     /// Runs a call that reads files. Treats a file that git skipped as an error.
-    fn read(&self, call: Call) -> Result<Said, GitError> {
-        let said = call.done();
+    fn run_reading(&self, call: GitCommand) -> Result<GitOutput, GitError> {
+        let said = call.run_expecting_success();
         let complaints = match &said {
             Ok(said) => &said.stderr,
-            Err(error) => &error.what,
+            Err(error) => &error.message,
         };
-        if let Some(path) = too_long(complaints) {
-            return Err(words::path_too_long(self.tree, path));
+        if let Some(path) = overlong_path(complaints) {
+            return Err(errors::path_too_long(self.tree, path));
         }
-        if complaints.contains("Permission denied") || complaints.contains("could not open directory") {
-            return Err(words::unreadable(self.tree, complaints));
+        if complaints.contains("Permission denied")
+            || complaints.contains("could not open directory")
+        {
+            return Err(errors::unreadable(self.tree, complaints));
         }
         if complaints.contains("Ignoring path") {
-            return Err(words::unstorable(self.tree, complaints));
+            return Err(errors::unstorable(self.tree, complaints));
         }
         said
     }
 
     /// Returns the base's entries that are not plain files on disk.
-    fn specials(&self) -> Result<Vec<Special>, GitError> {
-        let entries = self.git("list the base's files").args(["ls-files", "-t", "--stage", "-z"]).list()?;
+    fn special_entries(&self) -> Result<Vec<SpecialEntry>, GitError> {
+        let entries = self
+            .command("list the base's files")
+            .args(["ls-files", "-t", "--stage", "-z"])
+            .run_for_list()?;
         let special = |it: Vec<u8>| {
             let tab = it.iter().position(|it| *it == b'\t')?;
             let (about, path) = (&it[..tab], it[tab + 1..].to_vec());
             if about.starts_with(b"S ") {
-                return Some(Special::Absent(path));
+                return Some(SpecialEntry::Absent(path));
             }
-            let commit = about.get(2..)?.strip_prefix(b"160000 ")?.split(|it| *it == b' ').next()?;
-            Some(Special::Submodule(text_of(commit), path))
+            let commit = about
+                .get(2..)?
+                .strip_prefix(b"160000 ")?
+                .split(|it| *it == b' ')
+                .next()?;
+            Some(SpecialEntry::Submodule(path_to_text(commit), path))
         };
         Ok(entries.into_iter().filter_map(special).collect())
     }
 
     /// Marks in a fresh index the files of the base that were never checked out.
-    fn mark_absent(&self, sparse: &Sparse) -> Result<(), GitError> {
-        let files = self.git("list the base's files").args(["ls-files", "-z"]).list()?;
-        let absent = |it: &&Vec<u8>| !sparse.includes(it) && !disk::occupied(&self.tree.join(path_of(it)));
-        self.update_index(&["--skip-worktree", "--stdin"], join(files.iter().filter(absent).map(Vec::as_slice)))
+    fn mark_absent(&self, sparse: &SparseDirs) -> Result<(), GitError> {
+        let files = self
+            .command("list the base's files")
+            .args(["ls-files", "-z"])
+            .run_for_list()?;
+        let absent = |it: &&Vec<u8>| {
+            !sparse.includes(it) && !disk::is_occupied(&self.tree.join(path_from_bytes(it)))
+        };
+        self.update_index(
+            &["--skip-worktree", "--stdin"],
+            join_nul(files.iter().filter(absent).map(Vec::as_slice)),
+        )
     }
 
     /// Returns the new files that are not ignored, also those in nested repositories, without those
     /// in `submodules`.
-    pub(crate) fn untracked(&self, submodules: &[Vec<u8>]) -> Result<Vec<Vec<u8>>, GitError> {
+    pub(crate) fn untracked_paths(&self, submodules: &[Vec<u8>]) -> Result<Vec<Vec<u8>>, GitError> {
         // Regatta's own directory in a workspace is not part of the work.
         let list = || {
-            let call = self.git("list new files").args(["ls-files", "--others", "--exclude-standard", "-z"]);
+            let call = self.command("list new files").args([
+                "ls-files",
+                "--others",
+                "--exclude-standard",
+                "-z",
+            ]);
             call.arg("--exclude=/.regatta/")
         };
-        let found = split(&self.read(list())?.stdout);
+        let found = split_nul(&self.run_reading(list())?.stdout);
         // Git names a nested repository with a slash and does not list its files.
-        let (mut nested, mut files): (Vec<_>, Vec<_>) = found.into_iter().partition(|it| it.ends_with(b"/"));
+        let (mut nested, mut files): (Vec<_>, Vec<_>) =
+            found.into_iter().partition(|it| it.ends_with(b"/"));
         nested.retain(|it| !submodules.contains(it));
         let mut within = Vec::new();
         let nothing = self.index.with_extension("nothing");
         while let Some(top) = nested.pop() {
-            let found = self.read(list().work_tree(&self.tree.join(path_of(&top))).index(&nothing))?;
-            for path in split(&found.stdout) {
+            let found = self.run_reading(
+                list()
+                    .work_tree(&self.tree.join(path_from_bytes(&top)))
+                    .index(&nothing),
+            )?;
+            for path in split_nul(&found.stdout) {
                 let path = [top.as_slice(), &path].concat();
-                if path.ends_with(b"/") { nested.push(path) } else { within.push(path) }
+                if path.ends_with(b"/") {
+                    nested.push(path)
+                } else {
+                    within.push(path)
+                }
             }
         }
         if !within.is_empty() {
             // Git did not apply the ignore rules of the directories above while listing from
             // inside.
-            let ignored = self.ignored(&within)?;
+            let ignored = self.ignored_paths(&within)?;
             files.extend(within.into_iter().filter(|it| !ignored.contains(it)));
         }
         files.retain(|it| !self.foreign.contains(it));
         match files.iter().find(|path| path.len() > MAX_PATH_BYTES) {
-            Some(path) => Err(words::path_too_long(self.tree, &text_of(path))),
+            Some(path) => Err(errors::path_too_long(self.tree, &path_to_text(path))),
             None => Ok(files),
         }
     }
 
     /// Returns those of these paths that git ignores.
-    fn ignored(&self, paths: &[Vec<u8>]) -> Result<HashSet<Vec<u8>>, GitError> {
-        const DOING: &str = "ask which files are ignored";
+    fn ignored_paths(&self, paths: &[Vec<u8>]) -> Result<HashSet<Vec<u8>>, GitError> {
+        const OPERATION: &str = "ask which files are ignored";
         // The prefix keeps git from interpreting a name that starts with `:`.
-        let asked: Vec<_> = paths.iter().map(|it| [b"./", it.as_slice()].concat()).collect();
-        let call = self.git(DOING).args(["check-ignore", "-z", "--stdin"]);
-        let said = call.input(join(asked.iter().map(Vec::as_slice))).run()?;
+        let asked: Vec<_> = paths
+            .iter()
+            .map(|it| [b"./", it.as_slice()].concat())
+            .collect();
+        let call = self
+            .command(OPERATION)
+            .args(["check-ignore", "-z", "--stdin"]);
+        let said = call
+            .input(join_nul(asked.iter().map(Vec::as_slice)))
+            .run()?;
         if !matches!(said.status, Some(0 | 1)) {
-            return Err(words::git_failed(DOING, &said.stderr));
+            return Err(errors::git_failed(OPERATION, &said.stderr));
         }
-        Ok(split(&said.stdout).iter().filter_map(|it| it.strip_prefix(b"./").map(<[u8]>::to_vec)).collect())
+        Ok(split_nul(&said.stdout)
+            .iter()
+            .filter_map(|it| it.strip_prefix(b"./").map(<[u8]>::to_vec))
+            .collect())
     }
 
     /// Returns the pipes and similar files that git would block on, or that replace a file of the
     /// base.
-    fn pipes(&self) -> Result<Vec<PathBuf>, GitError> {
-        let list = || self.git("list the base's files").args(["ls-files", "-z"]).list();
-        Pipes::in_tree(self.tree)?.in_the_way(self.tree, || Ok(list()?.into_iter().collect()))
+    fn blocking_files(&self) -> Result<Vec<PathBuf>, GitError> {
+        let list = || {
+            self.command("list the base's files")
+                .args(["ls-files", "-z"])
+                .run_for_list()
+        };
+        NonRegularFiles::find_in_tree(self.tree)?
+            .blocking(self.tree, || Ok(list()?.into_iter().collect()))
     }
 
     /// Removes these files, which have no content, after the attempt's programs have ended.
-    pub(crate) fn clear(&self) -> Result<(), GitError> {
-        for path in self.pipes()? {
-            disk::remove(&path)?;
+    pub(crate) fn remove_blocking_files(&self) -> Result<(), GitError> {
+        for path in self.blocking_files()? {
+            disk::remove_tree(&path)?;
         }
         Ok(())
     }
@@ -207,20 +267,29 @@ impl Lens<'_> {
         if input.is_empty() {
             return Ok(());
         }
-        let call = self.git("read the workspace's files").args(["update-index", "-z"]);
+        let call = self
+            .command("read the workspace's files")
+            .args(["update-index", "-z"]);
         let call = flags.iter().fold(call, |call, flag| call.arg(flag));
-        self.read(call.input(input)).map(drop)
+        self.run_reading(call.input(input)).map(drop)
     }
 
     /// Returns the submodules that the agent's own commits name, by path.
     fn own_submodules(&self) -> Result<BTreeMap<Vec<u8>, String>, GitError> {
-        let Some(own) = &self.own else { return Ok(BTreeMap::new()) };
-        let call = self.adapter.git.ours(self.vault, "list the agent's submodules");
-        let entries = call.args(["ls-tree", "-r", "-z", "--full-tree", own.as_str()]).list()?;
+        let Some(own) = &self.own_commit else {
+            return Ok(BTreeMap::new());
+        };
+        let call = self
+            .adapter
+            .git
+            .in_vault(self.vault, "list the agent's submodules");
+        let entries = call
+            .args(["ls-tree", "-r", "-z", "--full-tree", own.as_str()])
+            .run_for_list()?;
         let submodule = |entry: Vec<u8>| {
             let tab = entry.iter().position(|byte| *byte == b'\t')?;
             let commit = entry[..tab].strip_prefix(b"160000 commit ")?;
-            Some((entry[tab + 1..].to_vec(), text_of(commit)))
+            Some((entry[tab + 1..].to_vec(), path_to_text(commit)))
         };
         Ok(entries.into_iter().filter_map(submodule).collect())
     }
@@ -228,50 +297,82 @@ impl Lens<'_> {
     /// Returns the submodules that the agent's index names, by path, or none if git cannot read
     /// that index.
     fn staged_submodules(&self) -> Result<BTreeMap<Vec<u8>, String>, GitError> {
-        let index = history::git_dir_of(self.workspace, self.tree).map(|git_dir| git_dir.join("index"));
-        let Some(bytes) = index.and_then(|index| history::read_plain(&index, MAX_INDEX_BYTES)) else {
+        let index = agent_commits::git_dir_of(self.workspace, self.tree)
+            .map(|git_dir| git_dir.join("index"));
+        let Some(bytes) =
+            index.and_then(|index| agent_commits::read_plain_file(&index, MAX_INDEX_BYTES))
+        else {
             return Ok(BTreeMap::new());
         };
         // Git reads a copy, in a place that the agent cannot write to.
         let copy = self.index.with_extension("staged");
-        disk::write_unhurried(&copy, &bytes)?;
-        let call = self.adapter.git.ours(self.vault, "list the agent's submodules").index(&copy);
+        disk::write_unsynced(&copy, &bytes)?;
+        let call = self
+            .adapter
+            .git
+            .in_vault(self.vault, "list the agent's submodules")
+            .index(&copy);
         let said = call.args(["ls-files", "--stage", "-z"]).run();
-        disk::remove(&copy)?;
+        disk::remove_tree(&copy)?;
         let submodule = |entry: Vec<u8>| {
             let tab = entry.iter().position(|byte| *byte == b'\t')?;
             let commit = entry[..tab].strip_prefix(b"160000 ")?.strip_suffix(b" 0")?;
-            Some((entry[tab + 1..].to_vec(), text_of(commit)))
+            Some((entry[tab + 1..].to_vec(), path_to_text(commit)))
         };
-        Ok(split(&said?.stdout).into_iter().filter_map(submodule).collect())
+        Ok(split_nul(&said?.stdout)
+            .into_iter()
+            .filter_map(submodule)
+            .collect())
     }
 
     /// Returns the base's submodules in which a repository is checked out.
     pub(crate) fn checked_out_submodules(&self) -> Result<Vec<Vec<u8>>, GitError> {
         let path = |special| match special {
-            Special::Submodule(_, path) => Some(path),
-            Special::Absent(_) => None,
+            SpecialEntry::Submodule(_, path) => Some(path),
+            SpecialEntry::Absent(_) => None,
         };
-        let is_repository = |path: &Vec<u8>| is_repository(&self.tree.join(path_of(path)));
-        Ok(self.specials()?.into_iter().filter_map(path).filter(is_repository).collect())
+        let is_repository = |path: &Vec<u8>| is_repository(&self.tree.join(path_from_bytes(path)));
+        Ok(self
+            .special_entries()?
+            .into_iter()
+            .filter_map(path)
+            .filter(is_repository)
+            .collect())
     }
 
     pub(crate) fn snapshot(&self) -> Result<Snapshot, GitError> {
         let (mut links, mut there) = (Vec::new(), Vec::new());
-        for special in self.specials()? {
+        for special in self.special_entries()? {
             match special {
-                Special::Submodule(commit, path) => links.push((commit, path)),
-                Special::Absent(path) if disk::occupied(&self.tree.join(path_of(&path))) => there.push(path),
-                Special::Absent(_) => {}
+                SpecialEntry::Submodule(commit, path) => links.push((commit, path)),
+                SpecialEntry::Absent(path)
+                    if disk::is_occupied(&self.tree.join(path_from_bytes(&path))) =>
+                {
+                    there.push(path)
+                }
+                SpecialEntry::Absent(_) => {}
             }
         }
-        self.update_index(&["--no-skip-worktree", "--stdin"], join(there.iter().map(Vec::as_slice)))?;
+        self.update_index(
+            &["--no-skip-worktree", "--stdin"],
+            join_nul(there.iter().map(Vec::as_slice)),
+        )?;
         // With a submodule in the index git would run `git status` in it, under the agent's
         // configuration.
-        self.update_index(&["--force-remove", "--stdin"], join(links.iter().map(|(_, path)| path.as_slice())))?;
-        self.read(self.git("read the workspace's files").args(["add", "--update"]))?;
+        self.update_index(
+            &["--force-remove", "--stdin"],
+            join_nul(links.iter().map(|(_, path)| path.as_slice())),
+        )?;
+        self.run_reading(
+            self.command("read the workspace's files")
+                .args(["add", "--update"]),
+        )?;
         let mut named = self.own_submodules()?;
-        let mut staged = if links.is_empty() { BTreeMap::new() } else { self.staged_submodules()? };
+        let mut staged = if links.is_empty() {
+            BTreeMap::new()
+        } else {
+            self.staged_submodules()?
+        };
         let mut candidates = Vec::new();
         for (base, path) in links {
             let is_moved = |commit: &String| *commit != base;
@@ -281,76 +382,102 @@ impl Lens<'_> {
         }
         // A new path is a submodule only if the agent committed it as one. Otherwise it is captured
         // as plain files.
-        candidates.extend(named.into_iter().map(|(path, commit)| (None, Some(commit), path)));
+        candidates.extend(
+            named
+                .into_iter()
+                .map(|(path, commit)| (None, Some(commit), path)),
+        );
         let (mut submodules, mut held) = (Vec::new(), Vec::new());
         for (base, moved, path) in candidates {
-            let dir = self.tree.join(path_of(&path));
+            let dir = self.tree.join(path_from_bytes(&path));
             let is_checked_out = is_repository(&dir);
-            let is_empty = disk::is_real_dir(&dir) && dir.read_dir().is_ok_and(|mut entries| entries.next().is_none());
+            let is_empty = disk::is_real_dir(&dir)
+                && dir
+                    .read_dir()
+                    .is_ok_and(|mut entries| entries.next().is_none());
             if !is_checked_out && !is_empty {
                 continue;
             }
-            let Some(known) = base.as_ref().or(moved.as_ref()) else { continue };
-            let checked_out = history::checked_out(self.workspace, &dir).map(|commit| commit.to_string());
-            let checked_out =
-                checked_out.filter(|commit| is_checked_out && commit != known && commit.len() == known.len());
-            let commit = checked_out.or(moved).or_else(|| base.clone()).unwrap_or_default();
+            let Some(known) = base.as_ref().or(moved.as_ref()) else {
+                continue;
+            };
+            let checked_out = agent_commits::submodule_head(self.workspace, &dir)
+                .map(|commit| commit.to_string());
+            let checked_out = checked_out
+                .filter(|commit| is_checked_out && commit != known && commit.len() == known.len());
+            let commit = checked_out
+                .or(moved)
+                .or_else(|| base.clone())
+                .unwrap_or_default();
             held.extend_from_slice(format!("160000 {commit} 0\t").as_bytes());
             held.extend_from_slice(&path);
             held.push(0);
             let is_moved = base.as_ref() != Some(&commit);
-            let commit = CommitId::new(&commit).map_err(|_| words::unexpected("read the workspace's submodules"))?;
-            submodules.push(Pointer { path, commit, is_moved, is_checked_out });
+            let commit = CommitId::new(&commit)
+                .map_err(|_| errors::unexpected("read the workspace's submodules"))?;
+            submodules.push(SubmodulePointer {
+                path,
+                commit,
+                is_moved,
+                is_checked_out,
+            });
         }
         let repositories = submodules.iter().filter(|pointer| pointer.is_checked_out);
-        let repositories: Vec<Vec<u8>> = repositories.map(|pointer| [pointer.path.as_slice(), b"/"].concat()).collect();
-        let files = self.untracked(&repositories)?;
-        let files = join(files.iter().map(Vec::as_slice));
+        let repositories: Vec<Vec<u8>> = repositories
+            .map(|pointer| [pointer.path.as_slice(), b"/"].concat())
+            .collect();
+        let files = self.untracked_paths(&repositories)?;
+        let files = join_nul(files.iter().map(Vec::as_slice));
         self.update_index(&["--add", "--remove", "--replace", "--stdin"], files)?;
         self.update_index(&["--index-info"], held)?;
-        let tree = self.git("write the captured tree").arg("write-tree").object()?;
+        let tree = self
+            .command("write the captured tree")
+            .arg("write-tree")
+            .run_for_object()?;
         Ok(Snapshot { tree, submodules })
     }
 }
 
 /// Returns whether a directory, which is not a link, has a `.git` of its own.
 fn is_repository(dir: &Path) -> bool {
-    disk::is_real_dir(dir) && disk::occupied(&dir.join(".git"))
+    disk::is_real_dir(dir) && disk::is_occupied(&dir.join(".git"))
 }
 
 impl GitAdapter {
     /// Runs `look` on an attempt's workspace, with an index that is a copy of its base's.
-    fn through_lens<T>(
+    fn with_workspace_reader<T>(
         &self,
-        repo: &Repo,
+        repo: &ProjectRepo,
         attempt: AttemptId,
         vault: &Path,
         (base, own): (Option<&CommitId>, Option<&CommitId>),
-        look: impl FnOnce(&Lens<'_>) -> Result<T, GitError>,
+        look: impl FnOnce(&WorkspaceReader<'_>) -> Result<T, GitError>,
     ) -> Result<T, GitError> {
-        let tree = self.places.workspace(&repo.project, attempt);
+        let tree = self.layout.workspace(&repo.project, attempt);
         if !disk::is_real_dir(&tree) {
-            return Err(words::no_workspace(attempt, &tree));
+            return Err(errors::no_workspace(attempt, &tree));
         }
-        let index = self.places.scratch(&repo.project);
-        let lens = Lens {
+        let index = self.layout.scratch(&repo.project);
+        let lens = WorkspaceReader {
             adapter: self,
             vault,
             workspace: &tree,
             tree: &tree,
             index: index.path(),
             objects: None,
-            foreign: self.foreign(repo, attempt)?,
-            own: own.cloned(),
+            foreign: self.foreign_paths(repo, attempt)?,
+            own_commit: own.cloned(),
         };
         if let Some(base) = base {
-            let kept = self.places.base_index(&repo.project, attempt);
+            let kept = self.layout.base_index(&repo.project, attempt);
             // Without the saved index every file is read again, which is slower but gives the same
             // result.
             if disk::copy_index(&kept, index.path()).is_err() {
-                disk::remove(index.path())?;
-                lens.git("read the base").args(["read-tree", base.as_str()]).done()?;
-                if let Some(sparse) = Sparse::of(&repo.workspace.sparse)? {
+                disk::remove_tree(index.path())?;
+                lens.command("read the base")
+                    .args(["read-tree", base.as_str()])
+                    .run_expecting_success()?;
+                if let Some(sparse) = SparseDirs::parse(&repo.workspace.sparse)? {
                     lens.mark_absent(&sparse)?;
                 }
             }
@@ -358,50 +485,71 @@ impl GitAdapter {
         look(&lens)
     }
 
-    fn snapshot(
+    fn snapshot_workspace(
         &self,
-        repo: &Repo,
+        repo: &ProjectRepo,
         attempt: AttemptId,
         vault: &Path,
         seen: (Option<&CommitId>, Option<&CommitId>),
     ) -> Result<Snapshot, GitError> {
-        self.through_lens(repo, attempt, vault, seen, |lens| {
-            lens.clear()?;
+        self.with_workspace_reader(repo, attempt, vault, seen, |lens| {
+            lens.remove_blocking_files()?;
             lens.snapshot()
         })
     }
 
     /// Returns the new files of an attempt's workspace that are not ignored and not from before the
     /// attempt.
-    pub(crate) fn new_files(&self, repo: &Repo, attempt: AttemptId, vault: &Path) -> Result<Vec<Vec<u8>>, GitError> {
-        let base = self.find(vault, &base_ref(attempt))?;
-        self.through_lens(repo, attempt, vault, (base.as_ref(), None), |lens| {
-            lens.clear()?;
-            let mut found = lens.untracked(&[])?;
+    pub(crate) fn new_files(
+        &self,
+        repo: &ProjectRepo,
+        attempt: AttemptId,
+        vault: &Path,
+    ) -> Result<Vec<Vec<u8>>, GitError> {
+        let base = self.find_object(vault, &base_ref(attempt))?;
+        self.with_workspace_reader(repo, attempt, vault, (base.as_ref(), None), |lens| {
+            lens.remove_blocking_files()?;
+            let mut found = lens.untracked_paths(&[])?;
             for path in lens.checked_out_submodules()? {
-                found.extend(self.new_files_in(repo, lens, &path)?);
+                found.extend(self.new_submodule_files(repo, lens, &path)?);
             }
             Ok(found)
         })
     }
 
     /// Writes the workspace's files as a tree into `objects`, where nothing keeps it.
-    pub(crate) fn glance_tree(
+    pub(crate) fn write_scan_tree(
         &self,
-        repo: &Repo,
+        repo: &ProjectRepo,
         attempt: AttemptId,
         vault: &Path,
         (base, objects): (&CommitId, &Path),
     ) -> Result<CommitId, GitError> {
-        self.through_lens(repo, attempt, vault, (Some(base), None), |lens| {
+        self.with_workspace_reader(repo, attempt, vault, (Some(base), None), |lens| {
             // The agent is working here, so nothing may be changed.
-            if let Some(pipe) = lens.pipes()?.first() {
-                return Err(words::no_file(pipe));
+            if let Some(pipe) = lens.blocking_files()?.first() {
+                return Err(errors::no_file(pipe));
             }
-            let Lens { adapter, vault, workspace, tree, index, .. } = *lens;
+            let WorkspaceReader {
+                adapter,
+                vault,
+                workspace,
+                tree,
+                index,
+                ..
+            } = *lens;
             let foreign = lens.foreign.clone();
             let own = None;
-            let glance = Lens { adapter, vault, workspace, tree, index, objects: Some(objects), foreign, own };
+            let glance = WorkspaceReader {
+                adapter,
+                vault,
+                workspace,
+                tree,
+                index,
+                objects: Some(objects),
+                foreign,
+                own_commit: own,
+            };
             glance.snapshot().map(|snapshot| snapshot.tree)
         })
     }
@@ -409,50 +557,85 @@ impl GitAdapter {
     /// Captures an attempt's workspace as a commit and pins it.
     pub(crate) fn capture_workspace(
         &self,
-        repo: &Repo,
+        repo: &ProjectRepo,
         attempt: AttemptId,
         authorship: &Authorship,
     ) -> Result<Capture, GitError> {
-        self.locks.holding(Key::Attempt(repo.project.clone(), attempt), || {
-            let vault = self.vault(repo)?;
-            let Some(base) = self.find(&vault, &base_ref(attempt))? else {
-                return Err(words::no_workspace(attempt, &self.places.workspace(&repo.project, attempt)));
-            };
-            let workspace = self.places.workspace(&repo.project, attempt);
-            let foreign = if disk::is_real_dir(&workspace) { self.foreign(repo, attempt)? } else { HashSet::new() };
-            let own = self.own_history(&vault, &workspace, (&base, &foreign))?;
-            let snapshot = self.snapshot(repo, attempt, &vault, (Some(&base), own.as_ref()))?;
-            let commit = if snapshot.tree == self.tree_of(&vault, &base)? {
-                base.clone()
-            } else {
-                // The base is the first parent. The agent's own commits follow, for landings that
-                // replay them one by one.
-                let parents: Vec<&CommitId> = [&base].into_iter().chain(own.as_ref()).collect();
-                self.commit_tree(&vault, &snapshot.tree, &parents, authorship)?
-            };
-            disk::sync_objects(&vault)?;
-            self.pin(&vault, attempt, &commit)?;
-            let work = SubmoduleWork { repo, vault: &vault, attempt, workspace: &workspace, foreign: &foreign };
-            self.keep_submodules(&work, &base, snapshot.submodules, authorship)?;
-            let mut changed: Vec<String> = self
-                .git
-                .ours(&vault, "list the captured changes")
-                .args(["diff-tree", "-r", "--name-only", "-z", "--no-renames", base.as_str(), commit.as_str()])
-                .list()?
-                .iter()
-                .map(|it| text_of(it))
-                .collect();
-            changed.sort_unstable();
-            Ok(Capture { commit, base, changed })
-        })
+        self.locks
+            .with_lock(LockKey::Attempt(repo.project.clone(), attempt), || {
+                let vault = self.vault(repo)?;
+                let Some(base) = self.find_object(&vault, &base_ref(attempt))? else {
+                    return Err(errors::no_workspace(
+                        attempt,
+                        &self.layout.workspace(&repo.project, attempt),
+                    ));
+                };
+                let workspace = self.layout.workspace(&repo.project, attempt);
+                let foreign = if disk::is_real_dir(&workspace) {
+                    self.foreign_paths(repo, attempt)?
+                } else {
+                    HashSet::new()
+                };
+                let own = self.import_own_history(&vault, &workspace, (&base, &foreign))?;
+                let snapshot =
+                    self.snapshot_workspace(repo, attempt, &vault, (Some(&base), own.as_ref()))?;
+                let commit = if snapshot.tree == self.tree_of_commit(&vault, &base)? {
+                    base.clone()
+                } else {
+                    // The base is the first parent. The agent's own commits follow, for landings
+                    // that replay them one by one.
+                    let parents: Vec<&CommitId> = [&base].into_iter().chain(own.as_ref()).collect();
+                    self.commit_tree(&vault, &snapshot.tree, &parents, authorship)?
+                };
+                disk::sync_objects(&vault)?;
+                self.pin(&vault, attempt, &commit)?;
+                let work = SubmoduleWork {
+                    repo,
+                    vault: &vault,
+                    attempt,
+                    workspace: &workspace,
+                    foreign: &foreign,
+                };
+                self.keep_submodules(&work, &base, snapshot.submodules, authorship)?;
+                let mut changed: Vec<String> = self
+                    .git
+                    .in_vault(&vault, "list the captured changes")
+                    .args([
+                        "diff-tree",
+                        "-r",
+                        "--name-only",
+                        "-z",
+                        "--no-renames",
+                        base.as_str(),
+                        commit.as_str(),
+                    ])
+                    .run_for_list()?
+                    .iter()
+                    .map(|it| path_to_text(it))
+                    .collect();
+                changed.sort_unstable();
+                Ok(Capture {
+                    commit,
+                    base,
+                    changed,
+                })
+            })
     }
 
     /// Keeps `commit` for good, together with the commit that was kept before it (Q3).
-    pub(crate) fn pin(&self, vault: &Path, attempt: AttemptId, commit: &CommitId) -> Result<(), GitError> {
+    pub(crate) fn pin(
+        &self,
+        vault: &Path,
+        attempt: AttemptId,
+        commit: &CommitId,
+    ) -> Result<(), GitError> {
         let keep = keep_ref(attempt);
-        let changes = match self.find(vault, &keep)? {
+        let changes = match self.find_object(vault, &keep)? {
             Some(old) if old == *commit => return Ok(()),
-            Some(old) => format!("update {keep}-{} {old}\nupdate {keep} {commit} {old}\n", &old.as_str()[..12]),
+            Some(old) => format!(
+                "update {keep}-{} {old}\nupdate {keep} {commit} {old}\n",
+                &old.as_str()[..12]
+            ),
             None => format!("create {keep} {commit}\n"),
         };
         self.update_refs(vault, changes)
@@ -460,46 +643,75 @@ impl GitAdapter {
 
     /// Returns the paths of the workspace whose content is neither in a keep-ref of the attempt nor
     /// on the trunk.
-    pub(crate) fn unkept_paths(&self, repo: &Repo, attempt: AttemptId) -> Result<Vec<String>, GitError> {
-        self.locks.holding(Key::Attempt(repo.project.clone(), attempt), || {
-            if !disk::occupied(&self.places.workspace(&repo.project, attempt)) {
-                return Ok(Vec::new());
-            }
-            let vault = self.vault(repo)?;
-            let base = self.find(&vault, &base_ref(attempt))?;
-            let snapshot = self.snapshot(repo, attempt, &vault, (base.as_ref(), None))?;
-            let keep = keep_ref(attempt);
-            let mut keepers = self
-                .git
-                .ours(&vault, "list what is kept")
-                .args(["for-each-ref", "--format=%(refname)", "refs/regatta/keep/"])
-                .line()?
-                .lines()
-                .filter(|it| it.strip_prefix(&keep).is_some_and(|rest| rest.is_empty() || rest.starts_with('-')))
-                .map(str::to_owned)
-                .collect::<Vec<_>>();
-            keepers.push(self.refresh(repo)?.to_string());
-            keepers.extend(base.map(|it| it.to_string()));
-            let mut unkept: Option<BTreeSet<Vec<u8>>> = None;
-            for keeper in keepers {
-                let differ: BTreeSet<Vec<u8>> = self
+    pub(crate) fn list_uncaptured_paths(
+        &self,
+        repo: &ProjectRepo,
+        attempt: AttemptId,
+    ) -> Result<Vec<String>, GitError> {
+        self.locks
+            .with_lock(LockKey::Attempt(repo.project.clone(), attempt), || {
+                if !disk::is_occupied(&self.layout.workspace(&repo.project, attempt)) {
+                    return Ok(Vec::new());
+                }
+                let vault = self.vault(repo)?;
+                let base = self.find_object(&vault, &base_ref(attempt))?;
+                let snapshot =
+                    self.snapshot_workspace(repo, attempt, &vault, (base.as_ref(), None))?;
+                let keep = keep_ref(attempt);
+                let mut keepers = self
                     .git
-                    .ours(&vault, "compare the workspace with what is kept")
-                    .args(["diff-tree", "-r", "--name-only", "-z", "--no-renames", "--diff-filter=d"])
-                    .args([keeper.as_str(), snapshot.tree.as_str()])
-                    .list()?
-                    .into_iter()
-                    .collect();
-                unkept = Some(match unkept {
-                    Some(before) => before.intersection(&differ).cloned().collect(),
-                    None => differ,
-                });
-            }
-            let unkept = unkept.unwrap_or_default();
-            let (workspace, foreign) = (self.places.workspace(&repo.project, attempt), self.foreign(repo, attempt)?);
-            let work = SubmoduleWork { repo, vault: &vault, attempt, workspace: &workspace, foreign: &foreign };
-            let submodules = self.unkept_submodules(&work, snapshot.submodules)?;
-            Ok(unkept.iter().chain(&submodules).map(|path| text_of(path)).collect())
-        })
+                    .in_vault(&vault, "list what is kept")
+                    .args(["for-each-ref", "--format=%(refname)", "refs/regatta/keep/"])
+                    .run_for_line()?
+                    .lines()
+                    .filter(|it| {
+                        it.strip_prefix(&keep)
+                            .is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
+                    })
+                    .map(str::to_owned)
+                    .collect::<Vec<_>>();
+                keepers.push(self.refresh_trunk(repo)?.to_string());
+                keepers.extend(base.map(|it| it.to_string()));
+                let mut unkept: Option<BTreeSet<Vec<u8>>> = None;
+                for keeper in keepers {
+                    let differ: BTreeSet<Vec<u8>> = self
+                        .git
+                        .in_vault(&vault, "compare the workspace with what is kept")
+                        .args([
+                            "diff-tree",
+                            "-r",
+                            "--name-only",
+                            "-z",
+                            "--no-renames",
+                            "--diff-filter=d",
+                        ])
+                        .args([keeper.as_str(), snapshot.tree.as_str()])
+                        .run_for_list()?
+                        .into_iter()
+                        .collect();
+                    unkept = Some(match unkept {
+                        Some(before) => before.intersection(&differ).cloned().collect(),
+                        None => differ,
+                    });
+                }
+                let unkept = unkept.unwrap_or_default();
+                let (workspace, foreign) = (
+                    self.layout.workspace(&repo.project, attempt),
+                    self.foreign_paths(repo, attempt)?,
+                );
+                let work = SubmoduleWork {
+                    repo,
+                    vault: &vault,
+                    attempt,
+                    workspace: &workspace,
+                    foreign: &foreign,
+                };
+                let submodules = self.uncaptured_in_submodules(&work, snapshot.submodules)?;
+                Ok(unkept
+                    .iter()
+                    .chain(&submodules)
+                    .map(|path| path_to_text(path))
+                    .collect())
+            })
     }
 }

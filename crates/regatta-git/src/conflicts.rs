@@ -9,81 +9,126 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use regatta_core::task::{Conflict, ConflictKind};
 
-use crate::run::text_of;
+use crate::git_command::path_to_text;
 
 /// The conflicts of a merge.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Conflicts {
+pub(crate) struct MergeConflicts {
     /// The conflicting paths as they are on the two sides, sorted, without duplicates.
-    pub(crate) paths: Vec<Conflict>,
+    pub(crate) conflicts: Vec<Conflict>,
     /// The names that git invented. They are in the tree that git wrote.
-    pub(crate) invented: Vec<String>,
+    pub(crate) invented_names: Vec<String>,
 }
 
-impl Conflicts {
-    pub(crate) fn names(&self) -> Vec<String> {
-        self.paths.iter().map(|conflict| conflict.path.clone()).collect()
+impl MergeConflicts {
+    pub(crate) fn path_names(&self) -> Vec<String> {
+        self.conflicts
+            .iter()
+            .map(|conflict| conflict.path.clone())
+            .collect()
     }
 }
 
 #[derive(Clone, Debug, Default)]
-struct Stages {
+struct IndexStages {
     /// The mode and the object of each stage.
     entries: [Option<(String, String)>; 3],
 }
 
 /// Parses the fields of `merge-tree --write-tree -z --messages` after the tree.
-pub(crate) fn read(fields: &[&[u8]]) -> Conflicts {
-    let mut stages: BTreeMap<String, Stages> = BTreeMap::new();
+pub(crate) fn parse_conflicts(fields: &[&[u8]]) -> MergeConflicts {
+    let mut stages: BTreeMap<String, IndexStages> = BTreeMap::new();
     // An empty field separates the entries from the messages.
-    let end = fields.iter().position(|field| field.is_empty()).unwrap_or(fields.len());
+    let end = fields
+        .iter()
+        .position(|field| field.is_empty())
+        .unwrap_or(fields.len());
     for field in &fields[..end] {
-        let text = text_of(field);
-        let Some((head, path)) = text.split_once('\t') else { continue };
+        let text = path_to_text(field);
+        let Some((head, path)) = text.split_once('\t') else {
+            continue;
+        };
         let mut head = head.split(' ');
-        let (mode, object) = (head.next().unwrap_or_default(), head.next().unwrap_or_default());
-        let stage = head.next().and_then(|stage| stage.parse::<usize>().ok()).filter(|stage| (1..=3).contains(stage));
+        let (mode, object) = (
+            head.next().unwrap_or_default(),
+            head.next().unwrap_or_default(),
+        );
+        let stage = head
+            .next()
+            .and_then(|stage| stage.parse::<usize>().ok())
+            .filter(|stage| (1..=3).contains(stage));
         let Some(stage) = stage else { continue };
         let known = stages.entry(path.to_owned()).or_default();
         known.entries[stage - 1] = Some((mode.to_owned(), object.to_owned()));
     }
-    let messages = messages(&fields[(end + 1).min(fields.len())..]);
+    let messages = parse_messages(&fields[(end + 1).min(fields.len())..]);
     let mut found: BTreeMap<String, ConflictKind> = BTreeMap::new();
     let mut invented = BTreeSet::new();
     for (path, stages) in &stages {
-        let about: Vec<&Message> = messages.iter().filter(|message| message.paths.contains(path)).collect();
-        let real = about.iter().find_map(|message| stood_for(path, &message.paths));
+        let about: Vec<&MergeMessage> = messages
+            .iter()
+            .filter(|message| message.paths.contains(path))
+            .collect();
+        let real = about
+            .iter()
+            .find_map(|message| original_name(path, &message.paths));
         // Git always reports an invented name, but older versions may not name the original path
         // with it.
-        let real = real.or_else(|| only_side_with_tilde(path, stages));
+        let real = real.or_else(|| original_of_tilde_name(path, stages));
         if let Some(real) = real {
             invented.insert(path.clone());
-            let types = about.iter().any(|message| message.kind.contains("distinct"));
-            found.insert(real, if types { ConflictKind::Type } else { ConflictKind::FileAndDirectory });
+            let types = about
+                .iter()
+                .any(|message| message.kind.contains("distinct"));
+            found.insert(
+                real,
+                if types {
+                    ConflictKind::Type
+                } else {
+                    ConflictKind::FileAndDirectory
+                },
+            );
             continue;
         }
-        found.entry(path.clone()).or_insert_with(|| kind(stages, &about));
+        found
+            .entry(path.clone())
+            .or_insert_with(|| conflict_kind(stages, &about));
     }
-    let paths = found.into_iter().map(|(path, kind)| Conflict { path, kind }).collect();
-    Conflicts { paths, invented: invented.into_iter().collect() }
+    let paths = found
+        .into_iter()
+        .map(|(path, kind)| Conflict { path, kind })
+        .collect();
+    MergeConflicts {
+        conflicts: paths,
+        invented_names: invented.into_iter().collect(),
+    }
 }
 
-struct Message {
+struct MergeMessage {
     paths: Vec<String>,
     kind: String,
     text: String,
 }
 
 /// Parses messages: the number of paths, the paths, the type, the text.
-fn messages(mut fields: &[&[u8]]) -> Vec<Message> {
+fn parse_messages(mut fields: &[&[u8]]) -> Vec<MergeMessage> {
     let mut found = Vec::new();
     while let Some((count, rest)) = fields.split_first() {
-        let Ok(count) = text_of(count).parse::<usize>() else { break };
+        let Ok(count) = path_to_text(count).parse::<usize>() else {
+            break;
+        };
         if rest.len() < count + 2 {
             break;
         }
-        let paths = rest[..count].iter().map(|path| text_of(path)).collect();
-        found.push(Message { paths, kind: text_of(rest[count]), text: text_of(rest[count + 1]) });
+        let paths = rest[..count]
+            .iter()
+            .map(|path| path_to_text(path))
+            .collect();
+        found.push(MergeMessage {
+            paths,
+            kind: path_to_text(rest[count]),
+            text: path_to_text(rest[count + 1]),
+        });
         fields = &rest[count + 2..];
     }
     found
@@ -91,29 +136,34 @@ fn messages(mut fields: &[&[u8]]) -> Vec<Message> {
 
 /// Returns the original path of an invented name: `notes` for `notes~65b4a72`, if the message names
 /// both.
-fn stood_for(path: &str, named: &[String]) -> Option<String> {
+fn original_name(path: &str, named: &[String]) -> Option<String> {
     let (real, _) = path.rsplit_once('~')?;
     named.iter().find(|other| *other == real).cloned()
 }
 
 /// Returns the original path if the name ends in a tilde and an object id, and only one side has
 /// the file.
-fn only_side_with_tilde(path: &str, stages: &Stages) -> Option<String> {
+fn original_of_tilde_name(path: &str, stages: &IndexStages) -> Option<String> {
     let (real, suffix) = path.rsplit_once('~')?;
-    let is_object = matches!(suffix.len(), 40 | 64) && suffix.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let is_object =
+        matches!(suffix.len(), 40 | 64) && suffix.bytes().all(|byte| byte.is_ascii_hexdigit());
     let sides = stages.entries[1..].iter().flatten().count();
     (is_object && sides == 1).then(|| real.to_owned())
 }
 
 /// Returns the kind of a conflict from its stages and messages.
-fn kind(stages: &Stages, about: &[&Message]) -> ConflictKind {
+fn conflict_kind(stages: &IndexStages, about: &[&MergeMessage]) -> ConflictKind {
     let says = |word: &str| about.iter().any(|message| message.kind.contains(word));
     let is_link = |entry: &(String, String)| entry.0 == "120000" || entry.0 == "160000";
     match &stages.entries {
         _ if says("rename") => ConflictKind::Renamed,
         _ if says("file/directory") => ConflictKind::FileAndDirectory,
         _ if says("distinct") => ConflictKind::Type,
-        _ if says("binary") || about.iter().any(|message| message.text.contains("Cannot merge binary")) => {
+        _ if says("binary")
+            || about
+                .iter()
+                .any(|message| message.text.contains("Cannot merge binary")) =>
+        {
             ConflictKind::Binary
         }
         [Some(_), Some(_), None] => ConflictKind::DeletedByTask,
@@ -129,41 +179,74 @@ fn kind(stages: &Stages, about: &[&Message]) -> ConflictKind {
 mod tests {
     use super::*;
 
-    fn fields(text: &str) -> Conflicts {
+    fn fields(text: &str) -> MergeConflicts {
         let all: Vec<&[u8]> = text.split('|').map(str::as_bytes).collect();
-        read(&all)
+        parse_conflicts(&all)
     }
 
     #[test]
     fn name_invented_by_git_is_reported_as_the_original_path() {
         let object = "65b4a72ac9b99ec3868ffdb44f7cb2def30ee25b";
         let said = format!(
-            "100644 aaaa 3\tnotes~{object}||2|notes~{object}|notes|CONFLICT (file/directory)|directory in the way"
+            "100644 aaaa 3\tnotes~{object}||2|notes~{object}|notes|CONFLICT \
+            (file/directory)|directory in the way"
         );
         let found = fields(&said);
-        assert_eq!(found.names(), ["notes"]);
-        assert_eq!(found.paths[0].kind, ConflictKind::FileAndDirectory);
-        assert_eq!(found.invented, [format!("notes~{object}")]);
+        assert_eq!(found.path_names(), ["notes"]);
+        assert_eq!(found.conflicts[0].kind, ConflictKind::FileAndDirectory);
+        assert_eq!(found.invented_names, [format!("notes~{object}")]);
         // A file whose own name has a tilde is not an invented name.
-        let found = fields("100644 a 1\tx~1|100644 b 2\tx~1|100644 c 3\tx~1||1|x~1|CONFLICT (contents)|x");
-        assert_eq!((found.names(), found.invented.len()), (vec!["x~1".to_owned()], 0));
+        let found =
+            fields("100644 a 1\tx~1|100644 b 2\tx~1|100644 c 3\tx~1||1|x~1|CONFLICT (contents)|x");
+        assert_eq!(
+            (found.path_names(), found.invented_names.len()),
+            (vec!["x~1".to_owned()], 0)
+        );
     }
 
     #[test]
     fn kind_of_a_conflict_follows_from_stages_and_messages() {
         let cases = [
-            ("100644 a 1\tx|100644 b 2\tx|100644 c 3\tx||1|x|CONFLICT (contents)|m", ConflictKind::Content),
-            ("100644 a 1\tx|100644 b 2\tx||1|x|CONFLICT (modify/delete)|m", ConflictKind::DeletedByTask),
-            ("100644 a 1\tx|100644 c 3\tx||1|x|CONFLICT (modify/delete)|m", ConflictKind::DeletedOnTrunk),
-            ("100644 b 2\tx|100644 c 3\tx||1|x|CONFLICT (contents)|m", ConflictKind::Added),
-            ("100644 a 1\tx|100644 b 2\tx|100644 c 3\tx||1|x|CONFLICT (binary)|m", ConflictKind::Binary),
-            ("100644 a 1\tx|100644 b 2\tx|120000 c 3\tx||1|x|CONFLICT (distinct modes)|m", ConflictKind::Type),
-            ("100644 a 1\tx|100644 b 2\tx||2|x|y|CONFLICT (rename/delete)|m", ConflictKind::Renamed),
+            (
+                "100644 a 1\tx|100644 b 2\tx|100644 c 3\tx||1|x|CONFLICT (contents)|m",
+                ConflictKind::Content,
+            ),
+            (
+                "100644 a 1\tx|100644 b 2\tx||1|x|CONFLICT (modify/delete)|m",
+                ConflictKind::DeletedByTask,
+            ),
+            (
+                "100644 a 1\tx|100644 c 3\tx||1|x|CONFLICT (modify/delete)|m",
+                ConflictKind::DeletedOnTrunk,
+            ),
+            (
+                "100644 b 2\tx|100644 c 3\tx||1|x|CONFLICT (contents)|m",
+                ConflictKind::Added,
+            ),
+            (
+                "100644 a 1\tx|100644 b 2\tx|100644 c 3\tx||1|x|CONFLICT (binary)|m",
+                ConflictKind::Binary,
+            ),
+            (
+                "100644 a 1\tx|100644 b 2\tx|120000 c 3\tx||1|x|CONFLICT (distinct modes)|m",
+                ConflictKind::Type,
+            ),
+            (
+                "100644 a 1\tx|100644 b 2\tx||2|x|y|CONFLICT (rename/delete)|m",
+                ConflictKind::Renamed,
+            ),
         ];
         for (said, kind) in cases {
             let found = fields(said);
-            assert_eq!(found.paths, [Conflict { path: "x".into(), kind }], "{said}");
+            assert_eq!(
+                found.conflicts,
+                [Conflict {
+                    path: "x".into(),
+                    kind
+                }],
+                "{said}"
+            );
         }
-        assert_eq!(fields(""), Conflicts::default());
+        assert_eq!(fields(""), MergeConflicts::default());
     }
 }

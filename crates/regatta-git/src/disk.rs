@@ -8,51 +8,56 @@ use std::path::{Path, PathBuf};
 
 use regatta_engine::ports::git::GitError;
 
-use crate::words;
+use crate::errors;
 
 /// Writes a file and waits until it is on disk.
-pub(crate) fn write(path: &Path, bytes: &[u8]) -> Result<(), GitError> {
+pub(crate) fn write_synced(path: &Path, bytes: &[u8]) -> Result<(), GitError> {
     File::create(path)
         .and_then(|mut file| file.write_all(bytes).and_then(|()| file.sync_all()))
-        .map_err(|cause| words::io("write", path, &cause))
+        .map_err(|cause| errors::io_error("write", path, &cause))
 }
 
 /// Writes a file without waiting for the disk.
-pub(crate) fn write_unhurried(path: &Path, bytes: &[u8]) -> Result<(), GitError> {
-    fs::write(path, bytes).map_err(|cause| words::io("write", path, &cause))
+pub(crate) fn write_unsynced(path: &Path, bytes: &[u8]) -> Result<(), GitError> {
+    fs::write(path, bytes).map_err(|cause| errors::io_error("write", path, &cause))
 }
 
 /// Appends to a file.
 pub(crate) fn append(path: &Path, bytes: &[u8]) -> Result<(), GitError> {
     let file = File::options().append(true).open(path);
-    file.and_then(|mut it| it.write_all(bytes)).map_err(|cause| words::io("write", path, &cause))
+    file.and_then(|mut it| it.write_all(bytes))
+        .map_err(|cause| errors::io_error("write", path, &cause))
 }
 
 pub(crate) fn make_dirs(path: &Path) -> Result<(), GitError> {
-    fs::create_dir_all(path).map_err(|cause| words::io("create", path, &cause))
+    fs::create_dir_all(path).map_err(|cause| errors::io_error("create", path, &cause))
 }
 
 /// Renames a file or directory, and waits until its new name is on disk.
-pub(crate) fn rename(from: &Path, to: &Path) -> Result<(), GitError> {
-    fs::rename(from, to).map_err(|cause| words::io("rename", from, &cause))?;
+pub(crate) fn rename_synced(from: &Path, to: &Path) -> Result<(), GitError> {
+    fs::rename(from, to).map_err(|cause| errors::io_error("rename", from, &cause))?;
     to.parent().map_or(Ok(()), sync_dir)
 }
 
 /// Waits until the directory's entries are on disk, because git syncs its files but not their
 /// names.
 pub(crate) fn sync_dir(path: &Path) -> Result<(), GitError> {
-    File::open(path).and_then(|it| it.sync_all()).map_err(|cause| words::io("flush", path, &cause))
+    File::open(path)
+        .and_then(|it| it.sync_all())
+        .map_err(|cause| errors::io_error("flush", path, &cause))
 }
 
 /// Waits until these files and directories are on disk. All are synced together, so that the disk
 /// writes its journal once.
 pub(crate) fn sync_all(paths: impl IntoIterator<Item = PathBuf>) -> Result<(), GitError> {
-    const MOST_AT_ONCE: usize = 32;
+    const MAX_CONCURRENT_SYNCS: usize = 32;
     let paths: Vec<PathBuf> = paths.into_iter().collect();
-    for part in paths.chunks(MOST_AT_ONCE) {
+    for part in paths.chunks(MAX_CONCURRENT_SYNCS) {
         std::thread::scope(|scope| {
             let waits: Vec<_> = part.iter().map(|it| scope.spawn(|| sync_dir(it))).collect();
-            waits.into_iter().try_for_each(|it| it.join().unwrap_or(Ok(())))
+            waits
+                .into_iter()
+                .try_for_each(|it| it.join().unwrap_or(Ok(())))
         })?;
     }
     Ok(())
@@ -61,10 +66,10 @@ pub(crate) fn sync_all(paths: impl IntoIterator<Item = PathBuf>) -> Result<(), G
 /// Waits until everything on the file system of `path` is on disk.
 ///
 /// For a tree of many small files one such wait is far cheaper than one for each file.
-pub(crate) fn sync_everything(path: &Path) -> Result<(), GitError> {
+pub(crate) fn sync_file_system(path: &Path) -> Result<(), GitError> {
     File::open(path)
         .and_then(|it| rustix::fs::syncfs(&it).map_err(io::Error::from))
-        .map_err(|cause| words::io("flush", path, &cause))
+        .map_err(|cause| errors::io_error("flush", path, &cause))
 }
 
 /// Waits until the names of a repository's objects are on disk.
@@ -73,7 +78,8 @@ pub(crate) fn sync_everything(path: &Path) -> Result<(), GitError> {
 /// the risk.
 pub(crate) fn sync_objects(git_dir: &Path) -> Result<(), GitError> {
     let objects = git_dir.join("objects");
-    let entries = fs::read_dir(&objects).map_err(|cause| words::io("read", &objects, &cause))?;
+    let entries =
+        fs::read_dir(&objects).map_err(|cause| errors::io_error("read", &objects, &cause))?;
     for entry in entries.flatten() {
         if entry.file_type().is_ok_and(|it| it.is_dir()) {
             match sync_dir(&entry.path()) {
@@ -97,7 +103,7 @@ pub(crate) fn copy_index(from: &Path, to: &Path) -> io::Result<()> {
 }
 
 /// Returns whether something exists at `path`, even a dangling link.
-pub(crate) fn occupied(path: &Path) -> bool {
+pub(crate) fn is_occupied(path: &Path) -> bool {
     fs::symlink_metadata(path).is_ok()
 }
 
@@ -107,8 +113,8 @@ pub(crate) fn is_real_dir(path: &Path) -> bool {
 }
 
 /// Removes a file or a whole tree without following links. A missing path is fine.
-pub(crate) fn remove(path: &Path) -> Result<(), GitError> {
-    let failed = |cause: io::Error| words::io("remove", path, &cause);
+pub(crate) fn remove_tree(path: &Path) -> Result<(), GitError> {
+    let failed = |cause: io::Error| errors::io_error("remove", path, &cause);
     match fs::symlink_metadata(path) {
         Err(cause) if cause.kind() == io::ErrorKind::NotFound => return Ok(()),
         Err(cause) => return Err(failed(cause)),
@@ -117,8 +123,8 @@ pub(crate) fn remove(path: &Path) -> Result<(), GitError> {
     }
     match fs::remove_dir_all(path) {
         Ok(()) => Ok(()),
-        Err(cause) if cause.kind() == io::ErrorKind::NotFound && !occupied(path) => Ok(()),
-        Err(_) => dismantle(path).map_err(failed),
+        Err(cause) if cause.kind() == io::ErrorKind::NotFound && !is_occupied(path) => Ok(()),
+        Err(_) => remove_stubborn_tree(path).map_err(failed),
     }
 }
 
@@ -126,7 +132,7 @@ pub(crate) fn remove(path: &Path) -> Result<(), GitError> {
 /// directories may be nested so deeply that their paths are too long or need too many open files.
 /// So each directory is made writable and its subdirectories are moved to the top, until there are
 /// none.
-fn dismantle(top: &Path) -> io::Result<()> {
+fn remove_stubborn_tree(top: &Path) -> io::Result<()> {
     let open_up = |dir: &Path| fs::set_permissions(dir, fs::Permissions::from_mode(0o700));
     let mut numbers = 0_u64..;
     open_up(top)?;
@@ -134,7 +140,11 @@ fn dismantle(top: &Path) -> io::Result<()> {
         let mut dirs = Vec::new();
         for entry in fs::read_dir(top)? {
             let entry = entry?;
-            if entry.file_type()?.is_dir() { dirs.push(entry.path()) } else { fs::remove_file(entry.path())? }
+            if entry.file_type()?.is_dir() {
+                dirs.push(entry.path())
+            } else {
+                fs::remove_file(entry.path())?
+            }
         }
         if dirs.is_empty() {
             return fs::remove_dir(top);
@@ -148,7 +158,10 @@ fn dismantle(top: &Path) -> io::Result<()> {
                     continue;
                 }
                 open_up(&path)?; // moving a directory writes to it
-                let free = numbers.by_ref().map(|it| top.join(format!(".{it}"))).find(|it| !occupied(it));
+                let free = numbers
+                    .by_ref()
+                    .map(|it| top.join(format!(".{it}")))
+                    .find(|it| !is_occupied(it));
                 free.map_or(Ok(()), |to| fs::rename(&path, to))?;
             }
             fs::remove_dir(&dir)?;
@@ -158,13 +171,17 @@ fn dismantle(top: &Path) -> io::Result<()> {
 
 /// Returns the disk space of a tree in bytes. Entries that cannot be read or vanish do not count,
 /// because agents may be working in it and the result is only an estimate.
-pub(crate) fn size(top: &Path) -> u64 {
+pub(crate) fn disk_size(top: &Path) -> u64 {
     let mut bytes = 0;
     let mut left = vec![top.to_path_buf()];
     while let Some(dir) = left.pop() {
-        let Ok(entries) = fs::read_dir(&dir) else { continue };
+        let Ok(entries) = fs::read_dir(&dir) else {
+            continue;
+        };
         for entry in entries.flatten() {
-            let Ok(found) = entry.metadata() else { continue };
+            let Ok(found) = entry.metadata() else {
+                continue;
+            };
             bytes += found.blocks() * 512;
             if found.is_dir() {
                 left.push(entry.path());
@@ -175,7 +192,7 @@ pub(crate) fn size(top: &Path) -> u64 {
 }
 
 /// Returns `path` with a dot before its name and `suffix` after it.
-pub(crate) fn hidden(path: &Path, suffix: &str) -> PathBuf {
+pub(crate) fn hidden_sibling(path: &Path, suffix: &str) -> PathBuf {
     let mut name = OsStr::new(".").to_owned();
     name.push(path.file_name().unwrap_or_default());
     name.push(suffix);
@@ -194,7 +211,12 @@ mod tests {
         let (from, to) = (home.path().join("from"), home.path().join("to"));
         let time = SystemTime::UNIX_EPOCH + Duration::new(1_000_000_000, 123_456_789);
         fs::write(&from, "index").unwrap();
-        File::options().append(true).open(&from).unwrap().set_modified(time).unwrap();
+        File::options()
+            .append(true)
+            .open(&from)
+            .unwrap()
+            .set_modified(time)
+            .unwrap();
         copy_index(&from, &to).unwrap();
         assert_eq!(fs::metadata(&to).unwrap().modified().unwrap(), time);
     }
@@ -210,13 +232,13 @@ mod tests {
         std::os::unix::fs::symlink(&outside, tree.join("locked/link")).unwrap();
         fs::set_permissions(tree.join("locked"), fs::Permissions::from_mode(0o500)).unwrap();
         fs::set_permissions(tree.join("locked/deep"), fs::Permissions::from_mode(0o000)).unwrap();
-        remove(&tree).unwrap();
-        remove(&tree).unwrap();
-        assert!(!occupied(&tree) && outside.join("precious").exists());
+        remove_tree(&tree).unwrap();
+        remove_tree(&tree).unwrap();
+        assert!(!is_occupied(&tree) && outside.join("precious").exists());
 
         std::os::unix::fs::symlink(&outside, &tree).unwrap();
-        remove(&tree).unwrap();
-        assert!(!occupied(&tree) && outside.join("precious").exists());
+        remove_tree(&tree).unwrap();
+        assert!(!is_occupied(&tree) && outside.join("precious").exists());
     }
 
     /// Tests the fallback for users whom file modes restrict. The test calls it directly, because
@@ -234,7 +256,7 @@ mod tests {
         for locked in ["a/b/c/d", "a/b/c", "a/b", "a", ""] {
             fs::set_permissions(tree.join(locked), fs::Permissions::from_mode(0o500)).unwrap();
         }
-        dismantle(&tree).unwrap();
-        assert!(!occupied(&tree) && outside.join("precious").exists());
+        remove_stubborn_tree(&tree).unwrap();
+        assert!(!is_occupied(&tree) && outside.join("precious").exists());
     }
 }

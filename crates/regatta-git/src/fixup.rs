@@ -10,11 +10,11 @@ use std::path::Path;
 
 use regatta_core::ids::{AttemptId, BranchName, CommitId};
 use regatta_core::task::{ConflictKind, Fixup};
-use regatta_engine::ports::git::{Authorship, Capture, GitError, Repo, Workspace};
+use regatta_engine::ports::git::{Authorship, Capture, GitError, ProjectRepo, Workspace};
 
-use crate::merge::{Merged, Sides};
-use crate::places::Key;
-use crate::{GitAdapter, disk, words};
+use crate::layout::LockKey;
+use crate::merge::{MergeSides, MergedTree};
+use crate::{GitAdapter, disk, errors};
 
 /// Returns the ref of the commit on which a fix-up's workspace is based.
 fn fixup_ref(attempt: AttemptId) -> String {
@@ -23,18 +23,18 @@ fn fixup_ref(attempt: AttemptId) -> String {
 
 impl GitAdapter {
     /// Makes the workspace of a fix-up, or finds it as it is.
-    pub(crate) fn prepare_mending(
+    pub(crate) fn make_fixup_workspace(
         &self,
-        repo: &Repo,
+        repo: &ProjectRepo,
         attempt: AttemptId,
         branch: &BranchName,
         fixup: &Fixup,
         authorship: &Authorship,
     ) -> Result<Workspace, GitError> {
-        self.prepare_workspace(repo, attempt, branch, || {
-            let tip = self.refresh(repo)?;
+        self.make_workspace(repo, attempt, branch, || {
+            let tip = self.refresh_trunk(repo)?;
             let vault = self.vault_with(repo, &fixup.commit)?;
-            let tree = self.tree_to_mend(repo, &vault, &tip, fixup)?;
+            let tree = self.fixup_base_tree(repo, &vault, &tip, fixup)?;
             let merged = self.commit_tree(&vault, &tree, &[&tip], authorship)?;
             // The ref is written before the workspace exists, so that a workspace with its final
             // name is always recognised.
@@ -48,24 +48,45 @@ impl GitAdapter {
     /// A conflict that ownership resolved has the version that was taken. A file that git moved out
     /// of the way of a directory, under an invented name, is left out: it is in the change's
     /// commit, or in the trunk's.
-    fn tree_to_mend(&self, repo: &Repo, vault: &Path, tip: &CommitId, fixup: &Fixup) -> Result<CommitId, GitError> {
-        let (ours, theirs, merged) = self.with_odb(vault, |odb| {
+    fn fixup_base_tree(
+        &self,
+        repo: &ProjectRepo,
+        vault: &Path,
+        tip: &CommitId,
+        fixup: &Fixup,
+    ) -> Result<CommitId, GitError> {
+        let (ours, theirs, merged) = self.with_object_store(vault, |odb| {
             let (ours, change) = (odb.commit(tip)?.tree, odb.commit(&fixup.commit)?);
-            let Some(base) = change.parents.first() else { return Err(words::no_such_commit(tip)) };
-            let sides = Sides { base, ours: &ours, theirs: &change.tree };
+            let Some(base) = change.parents.first() else {
+                return Err(errors::no_such_commit(tip));
+            };
+            let sides = MergeSides {
+                base,
+                ours: &ours,
+                theirs: &change.tree,
+            };
             let merged = self.merge_trees(odb, vault, &sides)?;
             odb.adopt()?;
             Ok((ours, change.tree, merged))
         })?;
         let (tree, found) = match merged {
-            Merged::Clean(tree) => return Ok(tree),
-            Merged::Conflict(tree, found) => (tree, found),
+            MergedTree::Clean(tree) => return Ok(tree),
+            MergedTree::Conflict(tree, found) => (tree, found),
         };
-        let of_types = found.paths.iter().filter(|conflict| conflict.kind == ConflictKind::Type);
+        let of_types = found
+            .conflicts
+            .iter()
+            .filter(|conflict| conflict.kind == ConflictKind::Type);
         let is_settled = |path: &str| fixup.settled.iter().find(|settled| settled.path == path);
-        let settled = found.paths.iter().filter(|conflict| is_settled(&conflict.path).is_some());
-        let mut paths: Vec<String> = settled.chain(of_types).map(|conflict| conflict.path.clone()).collect();
-        paths.extend(found.invented);
+        let settled = found
+            .conflicts
+            .iter()
+            .filter(|conflict| is_settled(&conflict.path).is_some());
+        let mut paths: Vec<String> = settled
+            .chain(of_types)
+            .map(|conflict| conflict.path.clone())
+            .collect();
+        paths.extend(found.invented_names);
         if paths.is_empty() {
             return Ok(tree);
         }
@@ -73,23 +94,27 @@ impl GitAdapter {
             Some(settled) if !settled.is_trunks => &theirs,
             _ => &ours,
         };
-        self.with_paths(repo, vault, &tree, &paths, &version)
+        self.replace_paths(repo, vault, &tree, &paths, &version)
     }
 
     /// Accepts a commit of another machine's workspace as the base of a fix-up, if this machine
     /// would make the same one: the change merged onto a commit of the trunk, and nothing else.
-    pub(crate) fn recognise(
+    pub(crate) fn recognise_fixup_base(
         &self,
-        repo: &Repo,
+        repo: &ProjectRepo,
         attempt: AttemptId,
         base: &CommitId,
         fixup: &Fixup,
     ) -> Result<bool, GitError> {
-        let tip = self.refresh(repo)?;
+        let tip = self.refresh_trunk(repo)?;
         let vault = self.vault_with(repo, &fixup.commit)?;
-        let found = self.with_odb(&vault, |odb| odb.commit(base))?;
-        let [onto] = found.parents.as_slice() else { return Ok(false) };
-        if !self.contains(&vault, &tip, onto)? || self.tree_to_mend(repo, &vault, onto, fixup)? != found.tree {
+        let found = self.with_object_store(&vault, |odb| odb.commit(base))?;
+        let [onto] = found.parents.as_slice() else {
+            return Ok(false);
+        };
+        if !self.history_contains(&vault, &tip, onto)?
+            || self.fixup_base_tree(repo, &vault, onto, fixup)? != found.tree
+        {
             return Ok(false);
         }
         self.update_refs(&vault, format!("update {} {base}\n", fixup_ref(attempt)))?;
@@ -98,33 +123,45 @@ impl GitAdapter {
 
     /// Squashes a fix-up's capture with its base into one change on the trunk's tip. Returns other
     /// captures as they are.
-    pub(crate) fn mended(
+    pub(crate) fn squash_with_base(
         &self,
-        repo: &Repo,
+        repo: &ProjectRepo,
         attempt: AttemptId,
         capture: Capture,
         authorship: &Authorship,
     ) -> Result<Capture, GitError> {
-        self.locks.holding(Key::Attempt(repo.project.clone(), attempt), || {
-            let vault = self.vault_with(repo, &capture.commit)?;
-            if self.find(&vault, &fixup_ref(attempt))?.as_ref() != Some(&capture.base) {
-                return Ok(capture);
-            }
-            let (tip, tree) = self.with_odb(&vault, |odb| {
-                let tip = odb.commit(&capture.base)?.parents.first().cloned();
-                Ok((tip.ok_or_else(|| words::no_such_commit(&capture.base))?, odb.commit(&capture.commit)?.tree))
-            })?;
-            let commit = self.commit_tree(&vault, &tree, &[&tip], authorship)?;
-            let changed = self.paths_between(&vault, &tip, &commit)?;
-            disk::sync_objects(&vault)?;
-            self.pin(&vault, attempt, &commit)?;
-            Ok(Capture { commit, base: tip, changed })
-        })
+        self.locks
+            .with_lock(LockKey::Attempt(repo.project.clone(), attempt), || {
+                let vault = self.vault_with(repo, &capture.commit)?;
+                if self.find_object(&vault, &fixup_ref(attempt))?.as_ref() != Some(&capture.base) {
+                    return Ok(capture);
+                }
+                let (tip, tree) = self.with_object_store(&vault, |odb| {
+                    let tip = odb.commit(&capture.base)?.parents.first().cloned();
+                    Ok((
+                        tip.ok_or_else(|| errors::no_such_commit(&capture.base))?,
+                        odb.commit(&capture.commit)?.tree,
+                    ))
+                })?;
+                let commit = self.commit_tree(&vault, &tree, &[&tip], authorship)?;
+                let changed = self.paths_between(&vault, &tip, &commit)?;
+                disk::sync_objects(&vault)?;
+                self.pin(&vault, attempt, &commit)?;
+                Ok(Capture {
+                    commit,
+                    base: tip,
+                    changed,
+                })
+            })
     }
 
     /// Deletes the fix-up's ref of a workspace that was removed.
-    pub(crate) fn forget_fixup(&self, vault: &Path, attempt: AttemptId) -> Result<(), GitError> {
-        match self.find(vault, &fixup_ref(attempt))? {
+    pub(crate) fn delete_fixup_ref(
+        &self,
+        vault: &Path,
+        attempt: AttemptId,
+    ) -> Result<(), GitError> {
+        match self.find_object(vault, &fixup_ref(attempt))? {
             Some(_) => self.update_refs(vault, format!("delete {}\n", fixup_ref(attempt))),
             None => Ok(()),
         }

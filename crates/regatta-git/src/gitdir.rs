@@ -13,52 +13,63 @@ use std::path::Path;
 use regatta_core::ids::{BranchName, CommitId};
 use regatta_engine::ports::git::GitError;
 
-use crate::{disk, words};
+use crate::{disk, errors};
 
 /// The HEAD of a new git directory.
-pub(crate) enum Head<'a> {
+pub(crate) enum HeadTarget<'a> {
     /// The workspace's own branch. The trunk's name exists too, so that `git diff main` works.
-    Branch { name: &'a BranchName, trunk: &'a BranchName },
+    Branch {
+        name: &'a BranchName,
+        trunk: &'a BranchName,
+    },
     /// A detached commit.
     Detached,
 }
 
 /// Creates `git_dir` at `commit`, with the vault's objects.
-pub(crate) fn make(
+pub(crate) fn make_git_dir(
     git_dir: &Path,
     vault: &Path,
     commit: &CommitId,
-    head: &Head<'_>,
-    sparse: Option<&Sparse>,
+    head: &HeadTarget<'_>,
+    sparse: Option<&SparseDirs>,
 ) -> Result<(), GitError> {
-    for folder in ["info", "objects/info", "objects/pack", "refs/heads", "refs/tags"] {
+    for folder in [
+        "info",
+        "objects/info",
+        "objects/pack",
+        "refs/heads",
+        "refs/tags",
+    ] {
         disk::make_dirs(&git_dir.join(folder))?;
     }
-    let write = |name: &str, bytes: &[u8]| disk::write_unhurried(&git_dir.join(name), bytes);
+    let write = |name: &str, bytes: &[u8]| disk::write_unsynced(&git_dir.join(name), bytes);
     let mut alternates = vault.join("objects").as_os_str().as_bytes().to_vec();
     alternates.push(b'\n');
     write("objects/info/alternates", &alternates)?;
     write("info/exclude", b".regatta/\n")?;
     let long = commit.as_str().len() == 64;
     let mut config = format!(
-        "[core]\n\trepositoryformatversion = {}\n\tfilemode = true\n\tbare = false\n\tlogallrefupdates = true\n",
+        "[core]\n\trepositoryformatversion = {}\n\tfilemode = true\n\tbare = \
+        false\n\tlogallrefupdates = true\n",
         u8::from(long)
     );
     if let Some(sparse) = sparse {
         config += "\tsparseCheckout = true\n\tsparseCheckoutCone = true\n";
-        write("info/sparse-checkout", sparse.cone().as_bytes())?;
+        write("info/sparse-checkout", sparse.cone_patterns().as_bytes())?;
     }
     if long {
         config += "[extensions]\n\tobjectFormat = sha256\n";
     }
-    write("config", (config + CONFIG).as_bytes())?;
+    write("config", (config + WORKSPACE_CONFIG).as_bytes())?;
     let shallow = vault.join("shallow");
     if shallow.exists() {
-        fs::copy(&shallow, git_dir.join("shallow")).map_err(|cause| words::io("copy", &shallow, &cause))?;
+        fs::copy(&shallow, git_dir.join("shallow"))
+            .map_err(|cause| errors::io_error("copy", &shallow, &cause))?;
     }
     match head {
-        Head::Detached => write("HEAD", format!("{commit}\n").as_bytes()),
-        Head::Branch { name, trunk } => {
+        HeadTarget::Detached => write("HEAD", format!("{commit}\n").as_bytes()),
+        HeadTarget::Branch { name, trunk } => {
             write("HEAD", format!("ref: refs/heads/{name}\n").as_bytes())?;
             let nested = |a: &BranchName, b: &BranchName| a.as_str().starts_with(&format!("{b}/"));
             for branch in [*name, *trunk] {
@@ -67,7 +78,7 @@ pub(crate) fn make(
                 if branch == *name || !(nested(name, trunk) || nested(trunk, name)) {
                     let path = git_dir.join("refs/heads").join(branch.as_str());
                     path.parent().map_or(Ok(()), disk::make_dirs)?;
-                    disk::write_unhurried(&path, format!("{commit}\n").as_bytes())?;
+                    disk::write_unsynced(&path, format!("{commit}\n").as_bytes())?;
                 }
             }
             Ok(())
@@ -76,19 +87,21 @@ pub(crate) fn make(
 }
 
 /// The configuration that an agent's own `git commit` needs. The agent may change it.
-const CONFIG: &str = "[user]\n\tname = Regatta agent\n\temail = agent@regatta.invalid\n[gc]\n\tauto = 0\n[maintenance]\n\tauto = false\n[commit]\n\tgpgSign = false\n";
+const WORKSPACE_CONFIG: &str = "[user]\n\tname = Regatta agent\n\temail = \
+    agent@regatta.invalid\n[gc]\n\tauto = 0\n[maintenance]\n\tauto = false\n[commit]\n\tgpgSign = \
+    false\n";
 
 /// The directories of a sparse checkout: the files below them, and the files beside the way to
 /// them, are checked out.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Sparse(Vec<String>);
+pub(crate) struct SparseDirs(Vec<String>);
 
-impl Sparse {
+impl SparseDirs {
     /// Parses the setting. Returns nothing when everything is checked out.
-    pub(crate) fn of(setting: &[String]) -> Result<Option<Sparse>, GitError> {
+    pub(crate) fn parse(setting: &[String]) -> Result<Option<SparseDirs>, GitError> {
         let mut dirs = Vec::new();
         for text in setting {
-            let bad = |why| Err(words::bad_sparse(text, why));
+            let bad = |why| Err(errors::bad_sparse(text, why));
             if text.starts_with('/') {
                 return bad("it is absolute");
             }
@@ -96,8 +109,14 @@ impl Sparse {
             if dir.contains(['*', '?', '\0', '\n', '\r']) {
                 return bad("an entry must be one directory without wildcards");
             }
-            let parts: Vec<&str> = dir.split('/').filter(|it| !it.is_empty() && *it != ".").collect();
-            if parts.iter().any(|it| *it == ".." || it.eq_ignore_ascii_case(".git")) {
+            let parts: Vec<&str> = dir
+                .split('/')
+                .filter(|it| !it.is_empty() && *it != ".")
+                .collect();
+            if parts
+                .iter()
+                .any(|it| *it == ".." || it.eq_ignore_ascii_case(".git"))
+            {
                 return bad("it leads out of the working tree");
             }
             if parts.is_empty() {
@@ -109,11 +128,11 @@ impl Sparse {
         dirs.dedup();
         let all = dirs.clone();
         dirs.retain(|it| !all.iter().any(|other| it.starts_with(&format!("{other}/"))));
-        Ok((!dirs.is_empty()).then_some(Sparse(dirs)))
+        Ok((!dirs.is_empty()).then_some(SparseDirs(dirs)))
     }
 
     /// Returns the directories in the format of git's cone mode.
-    fn cone(&self) -> String {
+    fn cone_patterns(&self) -> String {
         let mut lines: BTreeMap<&str, bool> = BTreeMap::new();
         for dir in &self.0 {
             lines.extend(dir.match_indices('/').map(|(at, _)| (&dir[..at], false)));
@@ -122,7 +141,11 @@ impl Sparse {
         let mut text = "/*\n!/*/\n".to_owned();
         for (dir, whole) in lines {
             let dir = dir.replace('\\', "\\\\").replace('[', "\\[");
-            text += &if whole { format!("/{dir}/\n") } else { format!("/{dir}/\n!/{dir}/*/\n") };
+            text += &if whole {
+                format!("/{dir}/\n")
+            } else {
+                format!("/{dir}/\n!/{dir}/*/\n")
+            };
         }
         text
     }
@@ -130,14 +153,24 @@ impl Sparse {
     /// Returns whether a tracked file is checked out: it is below one of the directories, or beside
     /// the way to one.
     pub(crate) fn includes(&self, path: &[u8]) -> bool {
-        let parent = path.iter().rposition(|it| *it == b'/').map_or(&[][..], |at| &path[..at]);
-        let below =
-            |outer: &[u8], inner: &[u8]| inner.strip_prefix(outer).is_some_and(|it| matches!(it, [] | [b'/', ..]));
-        parent.is_empty() || self.0.iter().any(|it| below(it.as_bytes(), parent) || below(parent, it.as_bytes()))
+        let parent = path
+            .iter()
+            .rposition(|it| *it == b'/')
+            .map_or(&[][..], |at| &path[..at]);
+        let below = |outer: &[u8], inner: &[u8]| {
+            inner
+                .strip_prefix(outer)
+                .is_some_and(|it| matches!(it, [] | [b'/', ..]))
+        };
+        parent.is_empty()
+            || self
+                .0
+                .iter()
+                .any(|it| below(it.as_bytes(), parent) || below(parent, it.as_bytes()))
     }
 
     /// Returns a text that is equal for equal directories.
-    pub(crate) fn fingerprint(sparse: Option<&Sparse>) -> String {
+    pub(crate) fn fingerprint(sparse: Option<&SparseDirs>) -> String {
         sparse.map_or(String::new(), |it| it.0.join("\n"))
     }
 }
@@ -146,32 +179,54 @@ impl Sparse {
 mod tests {
     use super::*;
 
-    fn of(dirs: &[&str]) -> Result<Option<Sparse>, GitError> {
-        Sparse::of(&dirs.iter().map(|it| (*it).to_owned()).collect::<Vec<_>>())
+    fn of(dirs: &[&str]) -> Result<Option<SparseDirs>, GitError> {
+        SparseDirs::parse(&dirs.iter().map(|it| (*it).to_owned()).collect::<Vec<_>>())
     }
 
     #[test]
     fn sparse_directories_are_normalised() {
         assert_eq!(of(&[]).unwrap(), None);
         assert_eq!(of(&["src", "."]).unwrap(), None);
-        assert_eq!(of(&["./b//c/", "b/c/d", "a/**"]).unwrap(), Some(Sparse(vec!["a".into(), "b/c".into()])));
-        assert_eq!(of(&["a/b/c"]).unwrap().unwrap().cone(), "/*\n!/*/\n/a/\n!/a/*/\n/a/b/\n!/a/b/*/\n/a/b/c/\n");
-        assert_eq!(of(&["app/[id]"]).unwrap().unwrap().cone(), "/*\n!/*/\n/app/\n!/app/*/\n/app/\\[id]/\n");
+        assert_eq!(
+            of(&["./b//c/", "b/c/d", "a/**"]).unwrap(),
+            Some(SparseDirs(vec!["a".into(), "b/c".into()]))
+        );
+        assert_eq!(
+            of(&["a/b/c"]).unwrap().unwrap().cone_patterns(),
+            "/*\n!/*/\n/a/\n!/a/*/\n/a/b/\n!/a/b/*/\n/a/b/c/\n"
+        );
+        assert_eq!(
+            of(&["app/[id]"]).unwrap().unwrap().cone_patterns(),
+            "/*\n!/*/\n/app/\n!/app/*/\n/app/\\[id]/\n"
+        );
     }
 
     #[test]
     fn files_in_parent_directories_are_checked_out_too() {
         let sparse = of(&["a/b"]).unwrap().unwrap();
-        for (path, there) in
-            [("x", true), ("a/x", true), ("a/b/x", true), ("a/b/c/x", true), ("a/bc/x", false), ("b/x", false)]
-        {
+        for (path, there) in [
+            ("x", true),
+            ("a/x", true),
+            ("a/b/x", true),
+            ("a/b/c/x", true),
+            ("a/bc/x", false),
+            ("b/x", false),
+        ] {
             assert_eq!(sparse.includes(path.as_bytes()), there, "{path}");
         }
     }
 
     #[test]
     fn s6_a_sparse_directory_outside_the_repository_is_refused() {
-        for bad in ["/etc", "../x", "a/../../b", ".git", "a/.GIT/x", "a/*", "a\nb"] {
+        for bad in [
+            "/etc",
+            "../x",
+            "a/../../b",
+            ".git",
+            "a/.GIT/x",
+            "a/*",
+            "a\nb",
+        ] {
             assert_eq!(of(&[bad]).unwrap_err().code, "bad_sparse", "{bad}");
         }
     }

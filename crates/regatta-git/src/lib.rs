@@ -12,66 +12,70 @@
 //!
 //! In reading order:
 //!
-//! - `run` is the only module that starts git. `odb` reads and writes objects, and `difference`
+//! - `git_command` is the only module that starts git. `object_store` reads and writes objects, and
+//!   `difference`
 //!   compares trees.
-//! - `places` has the directory layout. `inspect` reads the user's repository and `look` its trunk.
+//! - `layout` has the directory layout. `inspect` reads the user's repository and `look` its trunk.
 //!   `vault` is Regatta's own repository.
 //! - `workspace` makes and removes working trees, and `gitdir` the disposable `.git` in each.
-//!   `copy` copies the user's untracked files, and `pool` keeps finished workspaces for reuse.
-//! - `capture` captures the files of a workspace, `history` the agent's own commits, and `scope` a
+//!   `untracked_files` copies the user's untracked files, and `pool` keeps finished workspaces for reuse.
+//! - `capture` captures the files of a workspace, `agent_commits` the agent's own commits, and
+//!   `restrict` a
 //!   part of a capture. `submodules` checks submodules out, and `submodule_work` captures the work
 //!   in them.
-//! - `merge` and `revert` try a merge, and `weave` makes it where no file was changed twice.
+//! - `merge` and `revert` try a merge, and `tree_merge` makes it where no file was changed twice.
 //!   `fixup` prepares a conflict for an agent. `stage` checks a trial out for its checks.
-//! - `carry` transfers objects to the user, `land` moves the trunk, `push` pushes it, and `replant`
-//!   rebases it onto a remote's trunk. `forget` deletes dropped work.
-//! - `serve` gives the vault to other machines: `exchange` streams the data, and `pktline` parses
-//!   untrusted input. `remote` is the runner's side. `show` reads commits, and `words` has the
+//! - `transfer_objects` transfers objects to the user, `land` moves the trunk, `push` pushes it,
+//!   and `rebase_trunk`
+//!   rebases it onto a remote's trunk. `gc` deletes dropped work.
+//! - `serve` gives the vault to other machines: `git_stream` streams the data, and `pktline` parses
+//!   untrusted input. `remote` is the runner's side. `read_commit` reads commits, and `errors` has
+//!   the
 //!   messages for people.
 //!
 //! Deliberately absent: linked worktrees (they share refs, hooks and configuration with the user's
 //! repository), alternates that point at the user's repository (a `git gc` there could delete
 //! objects), and Git LFS (agents see pointer files, and captures keep them).
 
+mod agent_commits;
 mod capture;
-mod carry;
-mod casing;
+mod case_collisions;
+mod collision_scan;
 mod conflicts;
-mod copy;
-mod difference;
 mod disk;
-mod exchange;
+mod errors;
 mod fixup;
-mod forget;
+mod gc;
+mod git_command;
+mod git_stream;
 mod gitdir;
-mod history;
-mod inspect;
 mod land;
-mod look;
+mod layout;
 mod merge;
-mod odb;
-mod pipes;
+mod object_store;
 mod pktline;
-mod places;
-mod pool;
 mod push;
-mod radar;
-mod remote;
-mod replant;
+mod read_commit;
+mod rebase_trunk;
+mod restrict;
 mod revert;
-mod run;
-pub mod sample;
-mod scope;
+mod runner_mirror;
+pub mod sample_repo;
 mod serve;
-mod show;
 mod special;
-mod stage;
+mod special_files;
+mod staging;
 mod submodule_work;
 mod submodules;
+mod transfer_objects;
+mod tree_diff;
+mod tree_merge;
+mod trunk_facts;
+mod untracked_files;
+mod user_repo;
 mod vault;
-mod weave;
-mod words;
 mod workspace;
+mod workspace_pool;
 
 use std::collections::{BTreeMap, HashMap};
 use std::io::{Read, Write};
@@ -83,38 +87,39 @@ use regatta_core::ids::{AttemptId, BranchName, CommitId, LandingId, ProjectName}
 use regatta_core::landing::guard::SpecialFile;
 use regatta_core::landing::trunk_check::TrunkSeen;
 use regatta_core::pattern::PathPattern;
-use regatta_core::project::Style;
+use regatta_core::project::CommitStyle;
 use regatta_core::task::{Conflict, Fixup};
 use regatta_engine::ports::git::{
-    Authorship, Brought, Capture, Change, Collision, DiskUse, DroppedProof, Git, GitError, KeptWork, Move, Push,
-    ReachabilityProof, Remote, Replanted, Repo, RepoFacts, Settled, Side, Trial, TrunkFacts, TrunkPermit, Unreleased,
-    Upstream, Wire, Workspace,
+    Authorship, Capture, CopiedFiles, DiskUse, DroppedProof, FileChange, Git, GitError,
+    GitHttpRequest, GitRemote, KeptWork, MergeSide, OwnershipMerge, ProjectRepo, PushResult,
+    ReachabilityProof, RebaseResult, RepoFacts, TrialMerge, TrunkFacts, TrunkMoveResult,
+    TrunkPermit, UnreleasedCommit, UpstreamTrunk, Workspace, WorkspaceCollision,
 };
 
-use crate::exchange::Ends;
-use crate::inspect::{Sign, UserRepo};
-use crate::odb::Pool;
-use crate::places::{Locks, Places};
-use crate::pool::Warm;
-use crate::radar::Radar;
-use crate::run::Runner;
-use crate::stage::Slots;
+use crate::collision_scan::CollisionScans;
+use crate::git_command::GitLauncher;
+use crate::git_stream::PeerStreams;
+use crate::layout::{DataLayout, Locks};
+use crate::object_store::ProcessPool;
+use crate::staging::StagedSlots;
+use crate::user_repo::{RepoFingerprint, UserRepo};
+use crate::workspace_pool::PoolState;
 
 /// Implements the engine's git port with the `git` program.
 #[derive(Debug)]
 pub struct GitAdapter {
-    places: Places,
+    layout: DataLayout,
     locks: Locks,
-    git: Runner,
-    pool: Pool,
+    git: GitLauncher,
+    processes: ProcessPool,
     /// The contents of the staging directories.
-    slots: Slots,
+    slots: StagedSlots,
     /// The user's repositories that were found, with a fingerprint of each.
-    known: Mutex<HashMap<PathBuf, (UserRepo, Sign)>>,
+    known_repos: Mutex<HashMap<PathBuf, (UserRepo, RepoFingerprint)>>,
     /// The pools of finished workspaces.
-    warm: Warm,
+    pool_state: PoolState,
     /// The results of the last collision scans.
-    radar: Radar,
+    scans: CollisionScans,
 }
 
 impl GitAdapter {
@@ -122,299 +127,453 @@ impl GitAdapter {
     pub fn new(data_dir: PathBuf) -> GitAdapter {
         // A relative directory would name another place after a change of the working directory.
         let data_dir = std::path::absolute(&data_dir).unwrap_or(data_dir);
-        let places = Places::new(data_dir);
-        let git = Runner::new(places.global_config());
+        let layout = DataLayout::new(data_dir);
+        let git = GitLauncher::new(layout.global_config());
         GitAdapter {
-            places,
+            layout,
             locks: Locks::default(),
             git,
-            pool: Pool::default(),
-            warm: Warm::default(),
-            slots: Slots::default(),
-            known: Mutex::default(),
-            radar: Radar::default(),
+            processes: ProcessPool::default(),
+            pool_state: PoolState::default(),
+            slots: StagedSlots::default(),
+            known_repos: Mutex::default(),
+            scans: CollisionScans::default(),
         }
     }
 
     /// Returns the number of git processes that this adapter has started.
-    pub fn processes(&self) -> u64 {
-        self.git.started()
+    pub fn started_processes(&self) -> u64 {
+        self.git.started_count()
     }
 }
 
 /// Returns the git program's version, and whether it is new enough (2.39 or later).
 pub fn version() -> Result<(String, bool), GitError> {
-    let said =
-        Runner::new("/dev/null".into()).ours_in(Path::new("/"), "ask git for its version").args(["version"]).done()?;
-    let text = String::from_utf8_lossy(&said.stdout).trim().trim_start_matches("git version ").to_owned();
+    let said = GitLauncher::new("/dev/null".into())
+        .in_dir(Path::new("/"), "ask git for its version")
+        .args(["version"])
+        .run_expecting_success()?;
+    let text = String::from_utf8_lossy(&said.stdout)
+        .trim()
+        .trim_start_matches("git version ")
+        .to_owned();
     let mut numbers = text.split('.').map(|it| it.parse::<u32>().unwrap_or(0));
     let (major, minor) = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
     Ok((text, (major, minor) >= (2, 39)))
 }
 
 impl Git for GitAdapter {
-    fn rest(&self) {
-        self.pool.empty();
+    fn stop_helpers(&self) {
+        self.processes.end_all();
     }
     fn inspect(&self, path: &Path) -> Result<RepoFacts, GitError> {
-        self.facts(path)
+        self.repo_facts(path)
     }
-    fn tip(&self, repo: &Repo) -> Result<CommitId, GitError> {
+    fn tip(&self, repo: &ProjectRepo) -> Result<CommitId, GitError> {
         let user = self.discover_at(&repo.path)?;
         self.trunk_tip(&user, repo)
     }
-    fn paths_at_tip(&self, repo: &Repo) -> Result<Vec<String>, GitError> {
+    fn paths_at_tip(&self, repo: &ProjectRepo) -> Result<Vec<String>, GitError> {
         self.tip_paths(repo)
     }
-    fn trunk(&self, repo: &Repo) -> Result<TrunkFacts, GitError> {
-        self.look_at_trunk(repo)
+    fn trunk_facts(&self, repo: &ProjectRepo) -> Result<TrunkFacts, GitError> {
+        self.read_trunk_facts(repo)
     }
-    fn contains(&self, repo: &Repo, tip: &CommitId, commit: &CommitId) -> Result<bool, GitError> {
-        Ok(self.found_as(repo, tip, commit)?.is_some())
+    fn contains(
+        &self,
+        repo: &ProjectRepo,
+        tip: &CommitId,
+        commit: &CommitId,
+    ) -> Result<bool, GitError> {
+        Ok(self.current_form_of(repo, tip, commit)?.is_some())
     }
-    fn missing(&self, repo: &Repo, tip: &CommitId, commits: &[CommitId]) -> Result<Vec<CommitId>, GitError> {
-        self.missing_from(repo, tip, commits)
+    fn missing_commits(
+        &self,
+        repo: &ProjectRepo,
+        tip: &CommitId,
+        commits: &[CommitId],
+    ) -> Result<Vec<CommitId>, GitError> {
+        self.missing_from_history(repo, tip, commits)
     }
-    fn stands_as(&self, repo: &Repo, commit: &CommitId) -> Result<Option<CommitId>, GitError> {
-        self.found_as(repo, &self.tip(repo)?, commit)
+    fn current_commit_of(
+        &self,
+        repo: &ProjectRepo,
+        commit: &CommitId,
+    ) -> Result<Option<CommitId>, GitError> {
+        self.current_form_of(repo, &self.tip(repo)?, commit)
     }
-    fn holds(&self, repo: &Repo, commit: &CommitId) -> Result<bool, GitError> {
+    fn contains_exactly(&self, repo: &ProjectRepo, commit: &CommitId) -> Result<bool, GitError> {
         self.is_ancestor(repo, &self.tip(repo)?, commit)
     }
-    fn commits_between(&self, repo: &Repo, from: &CommitId, to: &CommitId) -> Result<Vec<CommitId>, GitError> {
-        self.steps_between(repo, from, to)
+    fn commits_between(
+        &self,
+        repo: &ProjectRepo,
+        from: &CommitId,
+        to: &CommitId,
+    ) -> Result<Vec<CommitId>, GitError> {
+        self.first_parent_commits(repo, from, to)
     }
-    fn compare_trunk(&self, repo: &Repo, recorded: &[CommitId]) -> Result<TrunkSeen, GitError> {
-        self.trunk_differences(repo, recorded)
+    fn compare_trunk(
+        &self,
+        repo: &ProjectRepo,
+        recorded: &[CommitId],
+    ) -> Result<TrunkSeen, GitError> {
+        self.compare_trunk_commits(repo, recorded)
     }
-    fn landed_as(&self, repo: &Repo, landing: LandingId) -> Result<Option<CommitId>, GitError> {
-        self.find_landing(repo, landing)
+    fn find_landing(
+        &self,
+        repo: &ProjectRepo,
+        landing: LandingId,
+    ) -> Result<Option<CommitId>, GitError> {
+        self.landing_on_trunk(repo, landing)
     }
     fn free_disk_mb(&self) -> Option<u64> {
-        self.places.free_mb()
+        self.layout.free_mb()
     }
-    fn objects(&self, repo: &Repo) -> Option<PathBuf> {
-        let objects = self.places.vault(&repo.project).join("objects");
+    fn objects_dir(&self, repo: &ProjectRepo) -> Option<PathBuf> {
+        let objects = self.layout.vault(&repo.project).join("objects");
         objects.is_dir().then_some(objects)
     }
-    fn workspace_path(&self, repo: &Repo, attempt: AttemptId) -> PathBuf {
-        self.places.workspace(&repo.project, attempt)
+    fn workspace_path(&self, repo: &ProjectRepo, attempt: AttemptId) -> PathBuf {
+        self.layout.workspace(&repo.project, attempt)
     }
-    fn prepare(&self, repo: &Repo, attempt: AttemptId, branch: &BranchName) -> Result<Workspace, GitError> {
-        self.prepare_workspace(repo, attempt, branch, || self.refresh(repo))
+    fn prepare_workspace(
+        &self,
+        repo: &ProjectRepo,
+        attempt: AttemptId,
+        branch: &BranchName,
+    ) -> Result<Workspace, GitError> {
+        self.make_workspace(repo, attempt, branch, || self.refresh_trunk(repo))
     }
     fn prepare_fixup(
         &self,
-        repo: &Repo,
+        repo: &ProjectRepo,
         attempt: AttemptId,
         branch: &BranchName,
         fixup: &Fixup,
         authorship: &Authorship,
     ) -> Result<Workspace, GitError> {
-        self.prepare_mending(repo, attempt, branch, fixup, authorship)
+        self.make_fixup_workspace(repo, attempt, branch, fixup, authorship)
     }
-    fn conflicts(&self, repo: &Repo, tip: &CommitId, change: &CommitId) -> Result<Vec<Conflict>, GitError> {
-        self.conflicts_with(repo, tip, change)
+    fn conflicts(
+        &self,
+        repo: &ProjectRepo,
+        tip: &CommitId,
+        change: &CommitId,
+    ) -> Result<Vec<Conflict>, GitError> {
+        self.merge_conflicts(repo, tip, change)
     }
     fn recognise_fixup(
         &self,
-        repo: &Repo,
+        repo: &ProjectRepo,
         attempt: AttemptId,
         base: &CommitId,
         fixup: &Fixup,
     ) -> Result<bool, GitError> {
-        self.recognise(repo, attempt, base, fixup)
+        self.recognise_fixup_base(repo, attempt, base, fixup)
     }
-    fn as_change(
+    fn squash_fixup(
         &self,
-        repo: &Repo,
+        repo: &ProjectRepo,
         attempt: AttemptId,
         capture: Capture,
         authorship: &Authorship,
     ) -> Result<Capture, GitError> {
-        self.mended(repo, attempt, capture, authorship)
+        self.squash_with_base(repo, attempt, capture, authorship)
     }
-    fn bring(&self, repo: &Repo, attempt: AttemptId, manifest: &[PathPattern]) -> Result<Brought, GitError> {
-        self.bring_files(repo, attempt, manifest)
+    fn copy_untracked(
+        &self,
+        repo: &ProjectRepo,
+        attempt: AttemptId,
+        manifest: &[PathPattern],
+    ) -> Result<CopiedFiles, GitError> {
+        self.copy_into_workspace(repo, attempt, manifest)
     }
-    fn is_settled(&self, repo: &Repo, attempt: AttemptId) -> bool {
-        self.places.settled(&repo.project, attempt).exists()
+    fn is_ready(&self, repo: &ProjectRepo, attempt: AttemptId) -> bool {
+        self.layout.ready_marker(&repo.project, attempt).exists()
     }
-    fn settle(&self, repo: &Repo, attempt: AttemptId, manifest: &[PathPattern]) -> Result<(), GitError> {
-        self.settle_workspace(repo, attempt, manifest)
+    fn mark_ready(
+        &self,
+        repo: &ProjectRepo,
+        attempt: AttemptId,
+        manifest: &[PathPattern],
+    ) -> Result<(), GitError> {
+        self.mark_workspace_ready(repo, attempt, manifest)
     }
-    fn capture(&self, repo: &Repo, attempt: AttemptId, authorship: &Authorship) -> Result<Capture, GitError> {
+    fn capture(
+        &self,
+        repo: &ProjectRepo,
+        attempt: AttemptId,
+        authorship: &Authorship,
+    ) -> Result<Capture, GitError> {
         self.capture_workspace(repo, attempt, authorship)
     }
     fn restrict(
         &self,
-        repo: &Repo,
+        repo: &ProjectRepo,
         attempt: AttemptId,
         part: (&Capture, &[String]),
         authorship: &Authorship,
     ) -> Result<Capture, GitError> {
         self.restrict_capture(repo, attempt, part, authorship)
     }
-    fn changed_files(&self, repo: &Repo, capture: &Capture, lines: bool) -> Result<Vec<Change>, GitError> {
+    fn changed_files(
+        &self,
+        repo: &ProjectRepo,
+        capture: &Capture,
+        lines: bool,
+    ) -> Result<Vec<FileChange>, GitError> {
         self.captured_changes(repo, capture, lines)
     }
-    fn special_files(&self, repo: &Repo, base: &CommitId, commit: &CommitId) -> Result<Vec<SpecialFile>, GitError> {
+    fn special_files(
+        &self,
+        repo: &ProjectRepo,
+        base: &CommitId,
+        commit: &CommitId,
+    ) -> Result<Vec<SpecialFile>, GitError> {
         self.special_between(repo, base, commit)
     }
-    fn unpublished_submodules(&self, repo: &Repo, base: &CommitId, commit: &CommitId) -> Result<Vec<String>, GitError> {
-        self.unpublished_between(repo, base, commit)
+    fn unpublished_submodules(
+        &self,
+        repo: &ProjectRepo,
+        base: &CommitId,
+        commit: &CommitId,
+    ) -> Result<Vec<String>, GitError> {
+        self.unpublished_submodules_between(repo, base, commit)
     }
-    fn ignores(&self, repo: &Repo, path: &str) -> Result<bool, GitError> {
-        self.ignored_in_checkout(repo, path)
+    fn is_ignored(&self, repo: &ProjectRepo, path: &str) -> Result<bool, GitError> {
+        self.is_ignored_in_checkout(repo, path)
     }
-    fn checkout_marks(&self, repo: &Repo) -> Result<Vec<(String, String)>, GitError> {
-        self.marks_of_checkout(repo)
+    fn checkout_marks(&self, repo: &ProjectRepo) -> Result<Vec<(String, String)>, GitError> {
+        self.read_checkout_marks(repo)
     }
     fn trial_merge(
         &self,
-        repo: &Repo,
+        repo: &ProjectRepo,
         tip: &CommitId,
         commit: &CommitId,
         authorship: &Authorship,
-        style: Style,
-    ) -> Result<Trial, GitError> {
+        style: CommitStyle,
+    ) -> Result<TrialMerge, GitError> {
         let change = [(commit.clone(), authorship.clone())];
         let found = self.merge_all_onto(repo, tip, &change, style)?.pop();
-        found.ok_or_else(|| words::no_such_commit(commit))
+        found.ok_or_else(|| errors::no_such_commit(commit))
     }
     fn trial_merges(
         &self,
-        repo: &Repo,
+        repo: &ProjectRepo,
         tip: &CommitId,
         changes: &[(CommitId, Authorship)],
-        style: Style,
-    ) -> Result<Vec<Trial>, GitError> {
+        style: CommitStyle,
+    ) -> Result<Vec<TrialMerge>, GitError> {
         self.merge_all_onto(repo, tip, changes, style)
     }
     fn merge_with_ownership(
         &self,
-        repo: &Repo,
+        repo: &ProjectRepo,
         tip: &CommitId,
         commit: &CommitId,
-        sides: &BTreeMap<String, Side>,
+        sides: &BTreeMap<String, MergeSide>,
         authorship: &Authorship,
-    ) -> Result<Settled, GitError> {
-        self.settle(repo, tip, commit, sides, authorship)
+    ) -> Result<OwnershipMerge, GitError> {
+        self.merge_by_ownership(repo, tip, commit, sides, authorship)
     }
-    fn fold(
+    fn squash_range(
         &self,
-        repo: &Repo,
+        repo: &ProjectRepo,
         onto: &CommitId,
         commit: &CommitId,
         authorship: &Authorship,
     ) -> Result<CommitId, GitError> {
         self.vault_with(repo, onto)?;
         let vault = self.vault_with(repo, commit)?;
-        let tree = self.tree_of(&vault, commit)?;
+        let tree = self.tree_of_commit(&vault, commit)?;
         self.commit_tree(&vault, &tree, &[onto], authorship)
     }
     fn revert(
         &self,
-        repo: &Repo,
+        repo: &ProjectRepo,
         tip: &CommitId,
         commit: &CommitId,
         authorship: &Authorship,
-    ) -> Result<Trial, GitError> {
-        self.take_back(repo, tip, commit, authorship)
+    ) -> Result<TrialMerge, GitError> {
+        self.revert_commit(repo, tip, commit, authorship)
     }
-    fn file_at(&self, repo: &Repo, commit: &CommitId, path: &str) -> Result<Option<Vec<u8>>, GitError> {
-        self.file_of(repo, commit, path)
+    fn file_at(
+        &self,
+        repo: &ProjectRepo,
+        commit: &CommitId,
+        path: &str,
+    ) -> Result<Option<Vec<u8>>, GitError> {
+        self.read_file_at(repo, commit, path)
     }
-    fn is_edited(&self, repo: &Repo, path: &str, committed: &[u8]) -> Result<bool, GitError> {
-        self.is_edited_by_hand(repo, path, committed)
+    fn is_edited(
+        &self,
+        repo: &ProjectRepo,
+        path: &str,
+        committed: &[u8],
+    ) -> Result<bool, GitError> {
+        self.has_unstaged_edit(repo, path, committed)
     }
-    fn tree(&self, repo: &Repo, commit: &CommitId) -> Result<CommitId, GitError> {
+    fn tree_of(&self, repo: &ProjectRepo, commit: &CommitId) -> Result<CommitId, GitError> {
         let vault = self.vault_with(repo, commit)?;
-        self.tree_of(&vault, commit)
+        self.tree_of_commit(&vault, commit)
     }
-    fn diff(&self, repo: &Repo, base: &CommitId, commit: &CommitId) -> Result<String, GitError> {
+    fn diff(
+        &self,
+        repo: &ProjectRepo,
+        base: &CommitId,
+        commit: &CommitId,
+    ) -> Result<String, GitError> {
         self.patch(repo, base, commit)
     }
-    fn stage(&self, repo: &Repo, slot: u32, commit: &CommitId) -> Result<PathBuf, GitError> {
+    fn stage(&self, repo: &ProjectRepo, slot: u32, commit: &CommitId) -> Result<PathBuf, GitError> {
         self.stage_commit(repo, slot, commit)
     }
-    fn furnish(&self, repo: &Repo, slot: u32, commit: &CommitId) -> Result<Brought, GitError> {
-        self.furnish_stage(repo, slot, commit)
+    fn prepare_staging(
+        &self,
+        repo: &ProjectRepo,
+        slot: u32,
+        commit: &CommitId,
+    ) -> Result<CopiedFiles, GitError> {
+        self.copy_into_slot(repo, slot, commit)
     }
-    fn unstage(&self, repo: &Repo, from: u32) -> Result<(), GitError> {
+    fn unstage(&self, repo: &ProjectRepo, from: u32) -> Result<(), GitError> {
         self.remove_stages(repo, from)
     }
-    fn move_trunk(&self, permit: &TrunkPermit, repo: &Repo, old: &CommitId, new: &CommitId) -> Result<Move, GitError> {
+    fn move_trunk(
+        &self,
+        permit: &TrunkPermit,
+        repo: &ProjectRepo,
+        old: &CommitId,
+        new: &CommitId,
+    ) -> Result<TrunkMoveResult, GitError> {
         self.land(permit, repo, old, new)
     }
-    fn push(&self, repo: &Repo, remote: &str, commit: &CommitId) -> Result<Push, GitError> {
+    fn push(
+        &self,
+        repo: &ProjectRepo,
+        remote: &str,
+        commit: &CommitId,
+    ) -> Result<PushResult, GitError> {
         self.push_trunk(repo, remote, commit)
     }
-    fn push_branch(&self, repo: &Repo, remote: &str, branch: &BranchName, commit: &CommitId) -> Result<Push, GitError> {
-        self.push_ours(repo, remote, branch, commit)
+    fn push_branch(
+        &self,
+        repo: &ProjectRepo,
+        remote: &str,
+        branch: &BranchName,
+        commit: &CommitId,
+    ) -> Result<PushResult, GitError> {
+        self.force_push_branch(repo, remote, branch, commit)
     }
-    fn upstream(&self, repo: &Repo, remote: &str) -> Result<Upstream, GitError> {
-        self.fetch_upstream(repo, remote)
+    fn fetch_upstream(&self, repo: &ProjectRepo, remote: &str) -> Result<UpstreamTrunk, GitError> {
+        self.fetch_upstream_trunk(repo, remote)
     }
-    fn replant(&self, repo: &Repo, onto: &CommitId) -> Result<Replanted, GitError> {
-        self.replant_onto(repo, onto)
+    fn rebase_trunk(&self, repo: &ProjectRepo, onto: &CommitId) -> Result<RebaseResult, GitError> {
+        self.rebase_onto(repo, onto)
     }
-    fn unreleased(&self, repo: &Repo, commit: &CommitId) -> Result<Option<Vec<Unreleased>>, GitError> {
+    fn unreleased_commits(
+        &self,
+        repo: &ProjectRepo,
+        commit: &CommitId,
+    ) -> Result<Option<Vec<UnreleasedCommit>>, GitError> {
         self.since_last_tag(repo, commit).map(Some)
     }
-    fn collisions(&self, repo: &Repo, attempts: &[AttemptId], tip: &CommitId) -> Result<Vec<Collision>, GitError> {
-        self.look_for_collisions(repo, attempts, tip)
+    fn collisions(
+        &self,
+        repo: &ProjectRepo,
+        attempts: &[AttemptId],
+        tip: &CommitId,
+    ) -> Result<Vec<WorkspaceCollision>, GitError> {
+        self.find_collisions(repo, attempts, tip)
     }
-    fn unkept(&self, repo: &Repo, attempt: AttemptId) -> Result<Vec<String>, GitError> {
-        self.unkept_paths(repo, attempt)
+    fn uncaptured_paths(
+        &self,
+        repo: &ProjectRepo,
+        attempt: AttemptId,
+    ) -> Result<Vec<String>, GitError> {
+        self.list_uncaptured_paths(repo, attempt)
     }
-    fn remove_workspace(&self, proof: &ReachabilityProof, repo: &Repo) -> Result<(), GitError> {
+    fn remove_workspace(
+        &self,
+        proof: &ReachabilityProof,
+        repo: &ProjectRepo,
+    ) -> Result<(), GitError> {
         self.destroy_workspace(proof, repo)
     }
-    fn kept_work(&self, repo: &Repo, attempt: AttemptId) -> Result<Option<KeptWork>, GitError> {
-        self.kept_work_of(repo, attempt)
+    fn kept_work(
+        &self,
+        repo: &ProjectRepo,
+        attempt: AttemptId,
+    ) -> Result<Option<KeptWork>, GitError> {
+        self.read_kept_work(repo, attempt)
     }
-    fn kept_attempts(&self, repo: &Repo) -> Result<Vec<AttemptId>, GitError> {
-        self.attempts_kept(repo)
+    fn kept_attempts(&self, repo: &ProjectRepo) -> Result<Vec<AttemptId>, GitError> {
+        self.list_kept_attempts(repo)
     }
-    fn forget_dropped(&self, proof: &DroppedProof, repo: &Repo) -> Result<(), GitError> {
-        self.forget_attempt(proof, repo)
+    fn forget_dropped(&self, proof: &DroppedProof, repo: &ProjectRepo) -> Result<(), GitError> {
+        self.delete_keep_refs(proof, repo)
     }
-    fn collect_garbage(&self, repo: &Repo, landed: &[CommitId], unused_for: Duration) -> Result<(), GitError> {
+    fn collect_garbage(
+        &self,
+        repo: &ProjectRepo,
+        landed: &[CommitId],
+        unused_for: Duration,
+    ) -> Result<(), GitError> {
         self.prune_vault(repo, landed, unused_for)
     }
-    fn disk_use(&self, repo: &Repo) -> Result<DiskUse, GitError> {
-        self.measure(repo)
+    fn disk_use(&self, repo: &ProjectRepo) -> Result<DiskUse, GitError> {
+        self.measure_disk_use(repo)
     }
-    fn shrink_pool(&self, repo: &Repo, most: u64) -> Result<(), GitError> {
-        self.shrink(repo, most)
+    fn shrink_pool(&self, repo: &ProjectRepo, most: u64) -> Result<(), GitError> {
+        self.shrink_pool_to(repo, most)
     }
-    fn advertise(&self, repo: &Repo, wire: &Wire<'_>, may_write: &dyn Fn(&str) -> bool) -> Result<Vec<u8>, GitError> {
-        self.tell_refs(repo, wire, may_write)
+    fn advertise(
+        &self,
+        repo: &ProjectRepo,
+        wire: &GitHttpRequest<'_>,
+        may_write: &dyn Fn(&str) -> bool,
+    ) -> Result<Vec<u8>, GitError> {
+        self.advertise_refs(repo, wire, may_write)
     }
     fn serve(
         &self,
-        repo: &Repo,
-        wire: &Wire<'_>,
+        repo: &ProjectRepo,
+        wire: &GitHttpRequest<'_>,
         may_write: &dyn Fn(&str) -> bool,
         request: &mut dyn Read,
         answer: &mut dyn Write,
     ) -> Result<(), GitError> {
-        self.answer(repo, wire, may_write, Ends { request, answer })
+        self.serve_request(repo, wire, may_write, PeerStreams { request, answer })
     }
     fn mirror_path(&self, project: &ProjectName) -> PathBuf {
-        self.places.mirror(project)
+        self.layout.mirror(project)
     }
-    fn take_in(&self, repo: &Repo, from: &Remote, wants: &[CommitId]) -> Result<(), GitError> {
-        self.take_project_in(repo, from, wants)
+    fn fetch_project(
+        &self,
+        repo: &ProjectRepo,
+        from: &GitRemote,
+        wants: &[CommitId],
+    ) -> Result<(), GitError> {
+        self.fetch_mirror(repo, from, wants)
     }
-    fn hand_over(&self, repo: &Repo, to: &Remote, attempt: AttemptId) -> Result<(), GitError> {
-        self.hand_attempt_over(repo, to, attempt)
+    fn push_capture(
+        &self,
+        repo: &ProjectRepo,
+        to: &GitRemote,
+        attempt: AttemptId,
+    ) -> Result<(), GitError> {
+        self.push_kept_commits(repo, to, attempt)
     }
-    fn let_go(&self, repo: &Repo, attempt: AttemptId) -> Result<(), GitError> {
-        self.let_attempt_go(repo, attempt)
+    fn forget_attempt(&self, repo: &ProjectRepo, attempt: AttemptId) -> Result<(), GitError> {
+        self.delete_pushed_keep_refs(repo, attempt)
     }
-    fn kept(&self, repo: &Repo, attempt: AttemptId) -> Result<Option<Capture>, GitError> {
-        self.last_kept(repo, attempt)
+    fn captured(
+        &self,
+        repo: &ProjectRepo,
+        attempt: AttemptId,
+    ) -> Result<Option<Capture>, GitError> {
+        self.last_capture(repo, attempt)
     }
 }

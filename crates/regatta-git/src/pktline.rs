@@ -8,19 +8,26 @@ use std::io::Read;
 use regatta_core::ids::CommitId;
 
 /// The largest number of refs in one push; there is one for each capture of an attempt.
-const MOST_COMMANDS: usize = 1000;
+const MAX_REF_UPDATES: usize = 1000;
 /// The largest number of commits at the boundary of a shallow vault, one for each line of history.
-const MOST_SHALLOW: usize = 10_000;
+const MAX_SHALLOW_COMMITS: usize = 10_000;
 /// The longest line of the protocol, including its length.
-const LONGEST: usize = 65520;
+const MAX_LINE_BYTES: usize = 65520;
 /// The size of one packet of a side band.
-const BAND: usize = 65515;
+const SIDE_BAND_BYTES: usize = 65515;
 /// The capabilities that are passed to git.
-const KNOWN: [&str; 6] = ["report-status", "report-status-v2", "side-band-64k", "quiet", "atomic", "ofs-delta"];
+const ACCEPTED_CAPABILITIES: [&str; 6] = [
+    "report-status",
+    "report-status-v2",
+    "side-band-64k",
+    "quiet",
+    "atomic",
+    "ofs-delta",
+];
 
 /// One ref that a push wants to move.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Command {
+pub(crate) struct RefUpdate {
     /// The commit that the other side expects at the ref, or nothing for a new ref.
     pub(crate) old: Option<CommitId>,
     pub(crate) new: CommitId,
@@ -29,63 +36,77 @@ pub(crate) struct Command {
 
 /// The part of a push before its objects.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Head {
-    pub(crate) commands: Vec<Command>,
+pub(crate) struct PushHead {
+    pub(crate) updates: Vec<RefUpdate>,
     shallow: Vec<CommitId>,
-    wishes: Vec<String>,
+    capabilities: Vec<String>,
 }
 
 /// The reason why a head is invalid, as half a sentence.
-pub(crate) type Bad = &'static str;
+pub(crate) type PushHeadError = &'static str;
 
-impl Head {
+impl PushHead {
     /// Reads up to the end of the commands, and not a byte further.
-    pub(crate) fn read(request: &mut dyn Read) -> Result<Head, Bad> {
-        let mut head = Head::default();
+    pub(crate) fn read(request: &mut dyn Read) -> Result<PushHead, PushHeadError> {
+        let mut head = PushHead::default();
         while let Some(line) = read_line(request)? {
             let line = std::str::from_utf8(&line).map_err(|_| "a line is not text")?;
             let line = line.strip_suffix('\n').unwrap_or(line);
             if let Some(id) = line.strip_prefix("shallow ") {
-                if head.shallow.len() == MOST_SHALLOW {
+                if head.shallow.len() == MAX_SHALLOW_COMMITS {
                     return Err("it names too many shallow commits");
                 }
-                head.shallow.push(CommitId::new(id).map_err(|_| "a shallow commit has no id")?);
+                head.shallow
+                    .push(CommitId::new(id).map_err(|_| "a shallow commit has no id")?);
                 continue;
             }
-            let (line, wishes) = line.split_once('\0').map_or((line, None), |it| (it.0, Some(it.1)));
+            let (line, wishes) = line
+                .split_once('\0')
+                .map_or((line, None), |it| (it.0, Some(it.1)));
             match wishes {
-                Some(wishes) if head.commands.is_empty() => head.wishes = known(wishes)?,
+                Some(wishes) if head.updates.is_empty() => {
+                    head.capabilities = accepted_capabilities(wishes)?
+                }
                 Some(_) => return Err("a later line has capabilities"),
                 None => {}
             }
-            if head.commands.len() == MOST_COMMANDS {
+            if head.updates.len() == MAX_REF_UPDATES {
                 return Err("it names too many refs");
             }
-            let command = command(line)?;
-            if head.commands.iter().any(|it| it.reference == command.reference) {
+            let command = parse_update(line)?;
+            if head
+                .updates
+                .iter()
+                .any(|it| it.reference == command.reference)
+            {
                 return Err("it names a ref twice");
             }
-            head.commands.push(command);
+            head.updates.push(command);
         }
         Ok(head)
     }
 
-    pub(crate) fn asks(&self, wish: &str) -> bool {
-        self.wishes.iter().any(|it| it == wish)
+    pub(crate) fn has_capability(&self, wish: &str) -> bool {
+        self.capabilities.iter().any(|it| it == wish)
     }
 
     /// Returns the head in the format that git reads.
     pub(crate) fn write(&self) -> Vec<u8> {
         let mut text = Vec::new();
         for id in &self.shallow {
-            put(&mut text, format!("shallow {id}\n").as_bytes());
+            append_line(&mut text, format!("shallow {id}\n").as_bytes());
         }
-        let mut wishes = format!("\0{}", self.wishes.join(" "));
-        for command in &self.commands {
+        let mut wishes = format!("\0{}", self.capabilities.join(" "));
+        for command in &self.updates {
             let zero = "0".repeat(command.new.as_str().len());
             let old = command.old.as_ref().map_or(zero.as_str(), CommitId::as_str);
-            let line = format!("{old} {} {}{}", command.new, command.reference, std::mem::take(&mut wishes));
-            put(&mut text, line.as_bytes());
+            let line = format!(
+                "{old} {} {}{}",
+                command.new,
+                command.reference,
+                std::mem::take(&mut wishes)
+            );
+            append_line(&mut text, line.as_bytes());
         }
         text.extend(b"0000");
         text
@@ -93,22 +114,25 @@ impl Head {
 
     /// Returns the answer to a push that was refused completely. `why` returns the reason for each
     /// ref.
-    pub(crate) fn refusal(&self, why: impl Fn(&Command) -> &'static str) -> Vec<u8> {
-        if !self.asks("report-status") && !self.asks("report-status-v2") {
+    pub(crate) fn refusal(&self, why: impl Fn(&RefUpdate) -> &'static str) -> Vec<u8> {
+        if !self.has_capability("report-status") && !self.has_capability("report-status-v2") {
             return Vec::new();
         }
         let mut report = Vec::new();
-        put(&mut report, b"unpack ok\n");
-        for command in &self.commands {
-            put(&mut report, format!("ng {} {}\n", command.reference, why(command)).as_bytes());
+        append_line(&mut report, b"unpack ok\n");
+        for command in &self.updates {
+            append_line(
+                &mut report,
+                format!("ng {} {}\n", command.reference, why(command)).as_bytes(),
+            );
         }
         report.extend(b"0000");
-        if !self.asks("side-band-64k") {
+        if !self.has_capability("side-band-64k") {
             return report;
         }
         let mut banded = Vec::new();
-        for part in report.chunks(BAND) {
-            put(&mut banded, &[b"\x01", part].concat());
+        for part in report.chunks(SIDE_BAND_BYTES) {
+            append_line(&mut banded, &[b"\x01", part].concat());
         }
         banded.extend(b"0000");
         banded
@@ -116,26 +140,28 @@ impl Head {
 }
 
 /// Appends one line of the protocol.
-pub(crate) fn put(to: &mut Vec<u8>, line: &[u8]) {
+pub(crate) fn append_line(to: &mut Vec<u8>, line: &[u8]) {
     to.extend(format!("{:04x}", line.len() + 4).as_bytes());
     to.extend(line);
 }
 
 /// Reads one line of the protocol, or nothing at the end of a section.
-fn read_line(request: &mut dyn Read) -> Result<Option<Vec<u8>>, Bad> {
-    const SHORT: Bad = "it ends in the middle of its refs";
+fn read_line(request: &mut dyn Read) -> Result<Option<Vec<u8>>, PushHeadError> {
+    const TRUNCATED: PushHeadError = "it ends in the middle of its refs";
     let mut length = [0; 4];
-    request.read_exact(&mut length).map_err(|_| SHORT)?;
+    request.read_exact(&mut length).map_err(|_| TRUNCATED)?;
     // Some parsers also accept a sign or a space as part of a number.
     if !length.iter().all(u8::is_ascii_hexdigit) {
         return Err("a line's length is no number");
     }
-    let length = std::str::from_utf8(&length).ok().and_then(|it| usize::from_str_radix(it, 16).ok());
+    let length = std::str::from_utf8(&length)
+        .ok()
+        .and_then(|it| usize::from_str_radix(it, 16).ok());
     match length {
         Some(0) => Ok(None),
-        Some(length @ 5..=LONGEST) => {
+        Some(length @ 5..=MAX_LINE_BYTES) => {
             let mut line = vec![0; length - 4];
-            request.read_exact(&mut line).map_err(|_| SHORT)?;
+            request.read_exact(&mut line).map_err(|_| TRUNCATED)?;
             Ok(Some(line))
         }
         _ => Err("a line's length is not possible"),
@@ -144,35 +170,44 @@ fn read_line(request: &mut dyn Read) -> Result<Option<Vec<u8>>, Bad> {
 
 /// Returns the accepted ones of the requested capabilities. Refuses those that would change the
 /// meaning of a line.
-fn known(wishes: &str) -> Result<Vec<String>, Bad> {
+fn accepted_capabilities(wishes: &str) -> Result<Vec<String>, PushHeadError> {
     let mut taken = Vec::new();
     for wish in wishes.split([' ', '\0']).filter(|it| !it.is_empty()) {
         if wish == "push-options" || wish.starts_with("push-cert") {
             return Err("it has options or a certificate, which are not taken");
         }
         let format = wish == "object-format=sha1" || wish == "object-format=sha256";
-        if (format || KNOWN.contains(&wish)) && !taken.iter().any(|it| it == wish) {
+        if (format || ACCEPTED_CAPABILITIES.contains(&wish)) && !taken.iter().any(|it| it == wish) {
             taken.push(wish.to_owned());
         }
     }
     Ok(taken)
 }
 
-fn command(line: &str) -> Result<Command, Bad> {
-    const FORM: Bad = "a line does not name two ids and a ref";
+fn parse_update(line: &str) -> Result<RefUpdate, PushHeadError> {
+    const MALFORMED: PushHeadError = "a line does not name two ids and a ref";
     let mut words = line.splitn(3, ' ');
-    let (Some(old), Some(new), Some(reference)) = (words.next(), words.next(), words.next()) else { return Err(FORM) };
-    let (old, new) = (CommitId::new(old).map_err(|_| FORM)?, CommitId::new(new).map_err(|_| FORM)?);
+    let (Some(old), Some(new), Some(reference)) = (words.next(), words.next(), words.next()) else {
+        return Err(MALFORMED);
+    };
+    let (old, new) = (
+        CommitId::new(old).map_err(|_| MALFORMED)?,
+        CommitId::new(new).map_err(|_| MALFORMED)?,
+    );
     if old.as_str().len() != new.as_str().len() {
         return Err("its ids are of two kinds");
     }
     if is_zero(&new) {
         return Err("it removes a ref, and nothing that is kept is ever removed");
     }
-    if !is_plain(reference) {
+    if !is_plain_ref(reference) {
         return Err("a ref has a name that is not possible");
     }
-    Ok(Command { old: (!is_zero(&old)).then_some(old), new, reference: reference.to_owned() })
+    Ok(RefUpdate {
+        old: (!is_zero(&old)).then_some(old),
+        new,
+        reference: reference.to_owned(),
+    })
 }
 
 fn is_zero(id: &CommitId) -> bool {
@@ -180,14 +215,16 @@ fn is_zero(id: &CommitId) -> bool {
 }
 
 /// Returns whether a name is a ref without special meaning for git, a shell or a file system.
-fn is_plain(reference: &str) -> bool {
+fn is_plain_ref(reference: &str) -> bool {
     let part = |it: &str| {
         !it.is_empty()
             && !it.starts_with(['.', '-'])
             && !it.ends_with('.')
             && !it.ends_with(".lock")
             && !it.contains("..")
-            && it.bytes().all(|it| it.is_ascii_alphanumeric() || b"-_.".contains(&it))
+            && it
+                .bytes()
+                .all(|it| it.is_ascii_alphanumeric() || b"-_.".contains(&it))
     };
     reference.len() <= 200 && reference.starts_with("refs/") && reference.split('/').all(part)
 }
@@ -202,31 +239,38 @@ mod tests {
 
     fn lines(lines: &[&str]) -> Vec<u8> {
         let mut text = Vec::new();
-        lines.iter().for_each(|it| put(&mut text, it.as_bytes()));
+        lines
+            .iter()
+            .for_each(|it| append_line(&mut text, it.as_bytes()));
         text.extend(b"0000");
         text
     }
 
-    fn read(mut bytes: &[u8]) -> Result<Head, Bad> {
-        Head::read(&mut bytes)
+    fn read(mut bytes: &[u8]) -> Result<PushHead, PushHeadError> {
+        PushHead::read(&mut bytes)
     }
 
     #[test]
     fn head_of_a_push_is_parsed_to_its_end_and_written_again() {
         let first = format!(
-            "{ZERO} {A} refs/regatta/keep/A1\0 report-status side-band-64k atomic agent=git/2 x=y object-format=sha1"
+            "{ZERO} {A} refs/regatta/keep/A1\0 report-status side-band-64k atomic agent=git/2 x=y \
+            object-format=sha1"
         );
-        let mut text = lines(&[&format!("shallow {B}"), &first, &format!("{A} {B} refs/regatta/keep/A1-x\n")]);
+        let mut text = lines(&[
+            &format!("shallow {B}"),
+            &first,
+            &format!("{A} {B} refs/regatta/keep/A1-x\n"),
+        ]);
         text.extend(b"PACK");
         let mut rest = text.as_slice();
-        let head = Head::read(&mut rest).unwrap();
+        let head = PushHead::read(&mut rest).unwrap();
         assert_eq!(rest, b"PACK", "the bytes after the head are not read");
-        assert_eq!(head.commands[0].old, None);
-        assert_eq!(head.commands[1].reference, "refs/regatta/keep/A1-x");
+        assert_eq!(head.updates[0].old, None);
+        assert_eq!(head.updates[1].reference, "refs/regatta/keep/A1-x");
         let anew = String::from_utf8(head.write()).unwrap();
         assert!(!anew.contains("agent") && !anew.contains("x=y"), "{anew}");
         assert_eq!(read(anew.as_bytes()).unwrap(), head);
-        assert_eq!(read(b"0000").unwrap(), Head::default());
+        assert_eq!(read(b"0000").unwrap(), PushHead::default());
     }
 
     /// S7, S6: each name contains an option, a path or a character that has a meaning for git.
@@ -266,7 +310,10 @@ mod tests {
             long.as_str(),
         ];
         for name in names {
-            assert!(read(&lines(&[&format!("{ZERO} {A} {name}")])).is_err(), "{name:?}");
+            assert!(
+                read(&lines(&[&format!("{ZERO} {A} {name}")])).is_err(),
+                "{name:?}"
+            );
         }
         assert!(read(&lines(&[&format!("{ZERO} {A} refs/regatta/keep/A1")])).is_ok());
     }
@@ -280,25 +327,35 @@ mod tests {
         let later = format!("{A} {B} refs/regatta/keep/A2\0atomic");
         let options = format!("{plain}\0push-options");
         let certificate = format!("{plain}\0push-cert=x");
-        for bad in
-            [&[plain.as_str(), &twice][..], &[&deletes], &[&mixed], &[&plain, &later], &[&options], &[&certificate]]
-        {
+        for bad in [
+            &[plain.as_str(), &twice][..],
+            &[&deletes],
+            &[&mixed],
+            &[&plain, &later],
+            &[&options],
+            &[&certificate],
+        ] {
             assert!(read(&lines(bad)).is_err(), "{bad:?}");
         }
-        let many: Vec<String> = (0..5000).map(|it| format!("{ZERO} {A} refs/regatta/keep/A{it}")).collect();
+        let many: Vec<String> = (0..5000)
+            .map(|it| format!("{ZERO} {A} refs/regatta/keep/A{it}"))
+            .collect();
         assert!(read(&lines(&many.iter().map(String::as_str).collect::<Vec<_>>())).is_err());
         let shallow = vec!["shallow aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"; 20_000];
         assert!(read(&lines(&shallow)).is_err());
         for bad in [
-            "", "0", "000", "0001", "0002", "0003", "0004", "+005x", " 005x", "-001", "fff1", "ffff", "zzzz",
-            "00\u{0}5", "0005",
+            "", "0", "000", "0001", "0002", "0003", "0004", "+005x", " 005x", "-001", "fff1",
+            "ffff", "zzzz", "00\u{0}5", "0005",
         ] {
             assert!(read(bad.as_bytes()).is_err(), "{bad:?}");
         }
         assert!(read(&[&b"0006"[..], &[0xff, 0xfe], b"0000"].concat()).is_err());
         // Every prefix of a valid head, and every head with one changed byte, gives an error or a
         // head, but never a panic.
-        let good = lines(&[&format!("shallow {B}"), &format!("{plain}\0atomic report-status")]);
+        let good = lines(&[
+            &format!("shallow {B}"),
+            &format!("{plain}\0atomic report-status"),
+        ]);
         for at in 0..good.len() {
             assert!(read(&good[..at]).is_err(), "cut at {at}");
             for byte in [0, b'\n', b' ', b'0', b'f', 0xff] {
@@ -314,9 +371,16 @@ mod tests {
     #[test]
     fn refusal_uses_the_requested_report_format() {
         let plain = format!("{ZERO} {A} refs/heads/main");
-        let told = |wishes: &str| read(&lines(&[&format!("{plain}\0{wishes}")])).unwrap().refusal(|_| "no");
+        let told = |wishes: &str| {
+            read(&lines(&[&format!("{plain}\0{wishes}")]))
+                .unwrap()
+                .refusal(|_| "no")
+        };
         assert_eq!(told(""), b"");
-        assert_eq!(told("report-status"), b"000eunpack ok\n001ang refs/heads/main no\n0000");
+        assert_eq!(
+            told("report-status"),
+            b"000eunpack ok\n001ang refs/heads/main no\n0000"
+        );
         assert_eq!(
             told("report-status-v2 side-band-64k"),
             b"0031\x01000eunpack ok\n001ang refs/heads/main no\n00000000"

@@ -5,22 +5,27 @@
 //! prompts.
 
 use regatta_core::ids::{BranchName, CommitId};
-use regatta_engine::ports::git::{GitError, Push, Repo};
+use regatta_engine::ports::git::{GitError, ProjectRepo, PushResult};
 
-use crate::inspect::UserRepo;
-use crate::vault::FETCH;
-use crate::{GitAdapter, words};
+use crate::user_repo::UserRepo;
+use crate::vault::FETCH_OPTIONS;
+use crate::{GitAdapter, errors};
 
 impl GitAdapter {
     /// Pushes a commit of the trunk to the branch of the same name.
-    pub(crate) fn push_trunk(&self, repo: &Repo, remote: &str, commit: &CommitId) -> Result<Push, GitError> {
+    pub(crate) fn push_trunk(
+        &self,
+        repo: &ProjectRepo,
+        remote: &str,
+        commit: &CommitId,
+    ) -> Result<PushResult, GitError> {
         let user = self.discover_at(&repo.path)?;
-        if let Err(reason) = self.known_remote(&user, remote)? {
-            return Ok(Push::Failed(reason));
+        if let Err(reason) = self.check_remote_name(&user, remote)? {
+            return Ok(PushResult::Failed(reason));
         }
         let said = self
             .git
-            .users_online(&user.top, "push the trunk")
+            .in_checkout_online(&user.top, "push the trunk")
             .args([
                 "push",
                 "--porcelain",
@@ -33,42 +38,61 @@ impl GitAdapter {
             .arg(format!("{commit}:refs/heads/{}", repo.trunk))
             .run()?;
         if said.status == Some(0) {
-            return Ok(Push::Pushed);
+            return Ok(PushResult::Pushed);
         }
         let printed = String::from_utf8_lossy(&said.stdout);
-        let refused = printed.lines().find(|it| it.starts_with("!\t")).unwrap_or_default();
+        let refused = printed
+            .lines()
+            .find(|it| it.starts_with("!\t"))
+            .unwrap_or_default();
         if refused.contains("fetch first") {
-            return Ok(Push::NonFastForward); // the remote has commits that are not here
+            return Ok(PushResult::NonFastForward); // the remote has commits that are not here
         }
         if refused.contains("non-fast-forward") {
-            let ahead = self.is_ahead(&user, repo, remote, commit)?;
-            return Ok(if ahead { Push::Pushed } else { Push::NonFastForward });
+            let ahead = self.is_remote_ahead(&user, repo, remote, commit)?;
+            return Ok(if ahead {
+                PushResult::Pushed
+            } else {
+                PushResult::NonFastForward
+            });
         }
-        Ok(Push::Failed(words::push_failed(remote, refused, &said.stderr)))
+        Ok(PushResult::Failed(errors::push_failed(
+            remote,
+            refused,
+            &said.stderr,
+        )))
     }
 
     /// Pushes one of Regatta's own branches by force, because its commits are made anew with every
     /// turn. Nobody else's branch is named `regatta/…`.
-    pub(crate) fn push_ours(
+    pub(crate) fn force_push_branch(
         &self,
-        repo: &Repo,
+        repo: &ProjectRepo,
         remote: &str,
         branch: &BranchName,
         commit: &CommitId,
-    ) -> Result<Push, GitError> {
+    ) -> Result<PushResult, GitError> {
         if !branch.as_str().starts_with("regatta/") {
-            return Ok(Push::Failed(format!("{branch} is not a branch of Regatta")));
+            return Ok(PushResult::Failed(format!(
+                "{branch} is not a branch of Regatta"
+            )));
         }
         let user = self.discover_at(&repo.path)?;
-        if let Err(reason) = self.known_remote(&user, remote)? {
-            return Ok(Push::Failed(reason));
+        if let Err(reason) = self.check_remote_name(&user, remote)? {
+            return Ok(PushResult::Failed(reason));
         }
-        let vault = self.places.vault(&repo.project);
-        let fetch = self.git.ours(&user.common, "copy the branch into your repository");
-        fetch.args(FETCH).arg(&vault).arg(commit.as_str()).done()?;
+        let vault = self.layout.vault(&repo.project);
+        let fetch = self
+            .git
+            .in_vault(&user.common_dir, "copy the branch into your repository");
+        fetch
+            .args(FETCH_OPTIONS)
+            .arg(&vault)
+            .arg(commit.as_str())
+            .run_expecting_success()?;
         let said = self
             .git
-            .users_online(&user.top, "push the branch")
+            .in_checkout_online(&user.top, "push the branch")
             .args([
                 "push",
                 "--porcelain",
@@ -81,30 +105,77 @@ impl GitAdapter {
             .arg(format!("+{commit}:refs/heads/{branch}"))
             .run()?;
         if said.status == Some(0) {
-            return Ok(Push::Pushed);
+            return Ok(PushResult::Pushed);
         }
         let printed = String::from_utf8_lossy(&said.stdout);
-        let refused = printed.lines().find(|it| it.starts_with("!\t")).unwrap_or_default();
-        Ok(Push::Failed(words::push_failed(remote, refused, &said.stderr)))
+        let refused = printed
+            .lines()
+            .find(|it| it.starts_with("!\t"))
+            .unwrap_or_default();
+        Ok(PushResult::Failed(errors::push_failed(
+            remote,
+            refused,
+            &said.stderr,
+        )))
     }
 
     /// Checks that the user's repository has a remote with this name. An address or a path is
     /// refused, because it could name a program to run.
-    pub(crate) fn known_remote(&self, user: &UserRepo, remote: &str) -> Result<Result<(), String>, GitError> {
-        let known = self.git.users(&user.top, "list your remotes").arg("remote").line()?;
+    pub(crate) fn check_remote_name(
+        &self,
+        user: &UserRepo,
+        remote: &str,
+    ) -> Result<Result<(), String>, GitError> {
+        let known = self
+            .git
+            .in_checkout(&user.top, "list your remotes")
+            .arg("remote")
+            .run_for_line()?;
         let there = known.lines().any(|it| it == remote);
-        Ok(if there { Ok(()) } else { Err(words::no_such_remote(remote, &user.top)) })
+        Ok(if there {
+            Ok(())
+        } else {
+            Err(errors::no_such_remote(remote, &user.top))
+        })
     }
 
     /// Returns whether the remote's branch is at a descendant of the commit, so that nothing has to
     /// be pushed.
-    fn is_ahead(&self, user: &UserRepo, repo: &Repo, remote: &str, commit: &CommitId) -> Result<bool, GitError> {
+    fn is_remote_ahead(
+        &self,
+        user: &UserRepo,
+        repo: &ProjectRepo,
+        remote: &str,
+        commit: &CommitId,
+    ) -> Result<bool, GitError> {
         let name = format!("refs/heads/{}", repo.trunk);
-        let asked = self.git.users_online(&user.top, "ask the remote where its branch is");
-        let said = asked.args(["ls-remote", "--end-of-options"]).arg(remote).arg(name).run()?;
-        let there = String::from_utf8_lossy(&said.stdout).split_whitespace().next().map(CommitId::new);
-        let Some(Ok(there)) = there else { return Ok(false) };
-        let asked = self.git.ours(&user.common, "compare with the remote");
-        Ok(asked.args(["merge-base", "--is-ancestor", commit.as_str(), there.as_str()]).run()?.status == Some(0))
+        let asked = self
+            .git
+            .in_checkout_online(&user.top, "ask the remote where its branch is");
+        let said = asked
+            .args(["ls-remote", "--end-of-options"])
+            .arg(remote)
+            .arg(name)
+            .run()?;
+        let there = String::from_utf8_lossy(&said.stdout)
+            .split_whitespace()
+            .next()
+            .map(CommitId::new);
+        let Some(Ok(there)) = there else {
+            return Ok(false);
+        };
+        let asked = self
+            .git
+            .in_vault(&user.common_dir, "compare with the remote");
+        Ok(asked
+            .args([
+                "merge-base",
+                "--is-ancestor",
+                commit.as_str(),
+                there.as_str(),
+            ])
+            .run()?
+            .status
+            == Some(0))
     }
 }

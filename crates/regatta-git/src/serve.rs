@@ -18,25 +18,28 @@ use std::time::{Duration, Instant};
 
 use flate2::read::GzDecoder;
 use regatta_core::ids::{AttemptId, CommitId};
-use regatta_engine::ports::git::{Capture, GitError, Repo, Service, Wire};
+use regatta_engine::ports::git::{Capture, GitError, GitHttpRequest, GitService, ProjectRepo};
 
-use crate::exchange::Ends;
-use crate::pktline::{Head, put};
-use crate::run::Call;
+use crate::git_command::GitCommand;
+use crate::git_stream::PeerStreams;
+use crate::pktline::{PushHead, append_line};
 use crate::vault::keep_ref;
-use crate::{GitAdapter, disk, words};
+use crate::{GitAdapter, disk, errors};
 
 /// The size limit of a fetch request, which contains wanted and known commits but no objects.
-const MOST_ASKED: u64 = 64 << 20;
+const MAX_FETCH_REQUEST_BYTES: u64 = 64 << 20;
 /// The size limit for reading a refused push to its end, so that its sender can read the refusal.
-const MOST_REFUSED: u64 = 256 << 20;
+const MAX_REFUSED_PUSH_BYTES: u64 = 256 << 20;
 /// The size limit of git's report on a push.
-const MOST_REPORTED: usize = 4 << 20;
+const MAX_REPORT_BYTES: usize = 4 << 20;
 /// The age at which leftovers of an interrupted push are removed. No push takes as long.
-const STALE: Duration = Duration::from_secs(24 * 60 * 60);
+const MAX_LEFTOVER_AGE: Duration = Duration::from_secs(24 * 60 * 60);
 
-const UPLOAD: [&str; 2] = ["uploadpack.allowAnySHA1InWant=true", "uploadpack.keepAlive=5"];
-const RECEIVE: [&str; 8] = [
+const UPLOAD_SETTINGS: [&str; 2] = [
+    "uploadpack.allowAnySHA1InWant=true",
+    "uploadpack.keepAlive=5",
+];
+const RECEIVE_SETTINGS: [&str; 8] = [
     "receive.denyDeletes=true",
     "receive.autogc=false",
     "receive.updateServerInfo=false",
@@ -48,7 +51,7 @@ const RECEIVE: [&str; 8] = [
 ];
 /// Checks of file contents that are switched off, because the vault must accept everything that a
 /// workspace may contain.
-const CONTENT: [&str; 12] = [
+const CONTENT_CHECKS: [&str; 12] = [
     "gitmodulesBlob",
     "gitmodulesLarge",
     "gitmodulesMissing",
@@ -65,27 +68,36 @@ const CONTENT: [&str; 12] = [
 
 impl GitAdapter {
     /// Answers the first request of a fetch or a push: the refs that the other side may see.
-    pub(crate) fn tell_refs(
+    pub(crate) fn advertise_refs(
         &self,
-        repo: &Repo,
-        wire: &Wire<'_>,
+        repo: &ProjectRepo,
+        wire: &GitHttpRequest<'_>,
         may_write: &dyn Fn(&str) -> bool,
     ) -> Result<Vec<u8>, GitError> {
-        let protocol = protocol(wire)?;
-        let tip = self.refresh(repo)?;
+        let protocol = protocol_version(wire)?;
+        let tip = self.refresh_trunk(repo)?;
         let vault = self.vault(repo)?;
-        self.show_trunk(&vault, repo, &tip)?;
-        self.gather_submodules(repo, &vault, &tip)?;
+        self.expose_trunk(&vault, repo, &tip)?;
+        self.import_submodules(repo, &vault, &tip)?;
         let shown = match wire.service {
-            Service::UploadPack => Vec::new(),
-            Service::ReceivePack => self.written(&vault, may_write)?,
+            GitService::UploadPack => Vec::new(),
+            GitService::ReceivePack => self.writable_keep_refs(&vault, may_write)?,
         };
-        let said = self.serving(&vault, repo, wire.service, &shown).arg("--advertise-refs");
-        let said = said.arg(".").protocol(protocol).done()?.stdout;
+        let said = self
+            .serve_command(&vault, repo, wire.service, &shown)
+            .arg("--advertise-refs");
+        let said = said
+            .arg(".")
+            .protocol(protocol)
+            .run_expecting_success()?
+            .stdout;
         let mut told = Vec::new();
         // From version 2 on, the first line names the version instead.
         if !said.starts_with(b"000eversion 2\n") {
-            put(&mut told, format!("# service={}\n", wire.service.name()).as_bytes());
+            append_line(
+                &mut told,
+                format!("# service={}\n", wire.service.name()).as_bytes(),
+            );
             told.extend(b"0000");
         }
         told.extend(said);
@@ -93,170 +105,273 @@ impl GitAdapter {
     }
 
     /// Answers a fetch or a push.
-    pub(crate) fn answer(
+    pub(crate) fn serve_request(
         &self,
-        repo: &Repo,
-        wire: &Wire<'_>,
+        repo: &ProjectRepo,
+        wire: &GitHttpRequest<'_>,
         may_write: &dyn Fn(&str) -> bool,
-        ends: Ends<'_>,
+        ends: PeerStreams<'_>,
     ) -> Result<(), GitError> {
-        let protocol = protocol(wire)?;
+        let protocol = protocol_version(wire)?;
         let vault = self.vault(repo)?;
-        let Ends { request, answer } = ends;
-        let mut request: Box<dyn Read + '_> =
-            if wire.gzip { Box::new(GzDecoder::new(request)) } else { Box::new(request) };
+        let PeerStreams { request, answer } = ends;
+        let mut request: Box<dyn Read + '_> = if wire.is_gzip {
+            Box::new(GzDecoder::new(request))
+        } else {
+            Box::new(request)
+        };
         let request = request.as_mut();
         match wire.service {
-            Service::UploadPack => {
-                let call = self.serving(&vault, repo, wire.service, &[]).arg(".").protocol(protocol);
-                call.exchange(Ends { request: &mut request.take(MOST_ASKED), answer })
+            GitService::UploadPack => {
+                let call = self
+                    .serve_command(&vault, repo, wire.service, &[])
+                    .arg(".")
+                    .protocol(protocol);
+                call.stream(PeerStreams {
+                    request: &mut request.take(MAX_FETCH_REQUEST_BYTES),
+                    answer,
+                })
             }
-            Service::ReceivePack => self.receive(repo, &vault, may_write, Ends { request, answer }),
+            GitService::ReceivePack => {
+                self.receive_push(repo, &vault, may_write, PeerStreams { request, answer })
+            }
         }
     }
 
     /// Accepts a push, or refuses it if it names a ref that the other side may not write.
-    fn receive(
+    fn receive_push(
         &self,
-        repo: &Repo,
+        repo: &ProjectRepo,
         vault: &Path,
         may_write: &dyn Fn(&str) -> bool,
-        ends: Ends<'_>,
+        ends: PeerStreams<'_>,
     ) -> Result<(), GitError> {
-        let Ends { mut request, answer } = ends;
-        let mut head = Head::read(request).map_err(words::bad_push)?;
-        if let Some(refused) = head.commands.iter().find(|it| !may_write(&it.reference)) {
-            tracing::warn!(project = %repo.project, reference = refused.reference, "refused a push to a ref that its sender may not write");
+        let PeerStreams {
+            mut request,
+            answer,
+        } = ends;
+        let mut head = PushHead::read(request).map_err(errors::bad_push)?;
+        if let Some(refused) = head.updates.iter().find(|it| !may_write(&it.reference)) {
+            tracing::warn!(project = %repo.project, reference = refused.reference, "refused a \
+                push to a ref that its sender may not write");
             // A sender that is still sending would not read the answer.
-            let _sent = io::copy(&mut request.take(MOST_REFUSED), &mut io::sink());
+            let _sent = io::copy(&mut request.take(MAX_REFUSED_PUSH_BYTES), &mut io::sink());
             let told = head.refusal(|it| {
-                if may_write(&it.reference) { "nothing of this push was taken" } else { "not yours to write" }
+                if may_write(&it.reference) {
+                    "nothing of this push was taken"
+                } else {
+                    "not yours to write"
+                }
             });
-            return said(answer, &told);
+            return write_answer(answer, &told);
         }
-        self.keep_what_moves(vault, &mut head)?;
-        forget_the_stale(vault, Instant::now());
-        let names: Vec<String> = head.commands.iter().map(|it| it.reference.clone()).collect();
-        let call = self.serving(vault, repo, Service::ReceivePack, &names).arg(".");
+        self.keep_moved_refs(vault, &mut head)?;
+        remove_old_leftovers(vault, Instant::now());
+        let names: Vec<String> = head.updates.iter().map(|it| it.reference.clone()).collect();
+        let call = self
+            .serve_command(vault, repo, GitService::ReceivePack, &names)
+            .arg(".");
         let mut whole = io::Cursor::new(head.write()).chain(&mut request);
-        let mut report = Report { answer, held: Vec::new() };
-        call.exchange(Ends { request: &mut whole, answer: &mut report })?;
+        let mut report = DelayedReport {
+            answer,
+            held: Vec::new(),
+        };
+        call.stream(PeerStreams {
+            request: &mut whole,
+            answer: &mut report,
+        })?;
         disk::sync_objects(vault)?;
         sync_refs(vault, &names)?;
         let held = report.held;
-        said(answer, &held)
+        write_answer(answer, &held)
     }
 
     /// Keeps the old commits of refs that are about to move (Q3), and accepts a repeated push.
-    fn keep_what_moves(&self, vault: &Path, head: &mut Head) -> Result<(), GitError> {
+    fn keep_moved_refs(&self, vault: &Path, head: &mut PushHead) -> Result<(), GitError> {
         let mut changes = String::new();
-        let (atomic, wanted) = (head.asks("atomic"), head.commands.clone());
-        for command in &mut head.commands {
-            let Some(now) = self.find(vault, &command.reference)? else { continue };
+        let (atomic, wanted) = (head.has_capability("atomic"), head.updates.clone());
+        for command in &mut head.updates {
+            let Some(now) = self.find_object(vault, &command.reference)? else {
+                continue;
+            };
             if now == command.new {
                 command.old = Some(now);
                 continue;
             }
             let beside = format!("{}-{}", command.reference, &now.as_str()[..12]);
-            let is_kept = atomic && wanted.iter().any(|it| it.reference == beside && it.new == now);
-            if !is_kept && self.find(vault, &beside)?.as_ref() != Some(&now) {
+            let is_kept = atomic
+                && wanted
+                    .iter()
+                    .any(|it| it.reference == beside && it.new == now);
+            if !is_kept && self.find_object(vault, &beside)?.as_ref() != Some(&now) {
                 changes += &format!("update {beside} {now}\n");
             }
         }
-        if changes.is_empty() { Ok(()) } else { self.update_refs(vault, changes) }
+        if changes.is_empty() {
+            Ok(())
+        } else {
+            self.update_refs(vault, changes)
+        }
     }
 
     /// Returns a git call that serves the vault and shows only the trunk and these refs.
-    fn serving(&self, vault: &Path, repo: &Repo, service: Service, shown: &[String]) -> Call {
+    fn serve_command(
+        &self,
+        vault: &Path,
+        repo: &ProjectRepo,
+        service: GitService,
+        shown: &[String],
+    ) -> GitCommand {
         let (doing, program) = match service {
-            Service::UploadPack => ("serve a fetch", "upload-pack"),
-            Service::ReceivePack => ("take in a push", "receive-pack"),
+            GitService::UploadPack => ("serve a fetch", "upload-pack"),
+            GitService::ReceivePack => ("take in a push", "receive-pack"),
         };
-        let mut call = self.git.ours(vault, doing).patient().setting("transfer.hideRefs=refs/");
-        for name in shown.iter().chain([&shown_ref(repo)]) {
+        let mut call = self
+            .git
+            .in_vault(vault, doing)
+            .with_long_timeout()
+            .setting("transfer.hideRefs=refs/");
+        for name in shown.iter().chain([&exposed_trunk_ref(repo)]) {
             call = call.setting(format!("transfer.hideRefs=!{name}"));
         }
-        let settings: &[&str] = if service == Service::UploadPack { &UPLOAD } else { &RECEIVE };
+        let settings: &[&str] = if service == GitService::UploadPack {
+            &UPLOAD_SETTINGS
+        } else {
+            &RECEIVE_SETTINGS
+        };
         call = settings.iter().fold(call, |call, it| call.setting(it));
-        if service == Service::ReceivePack {
-            call = CONTENT.iter().fold(call, |call, it| call.setting(format!("receive.fsck.{it}=ignore")));
+        if service == GitService::ReceivePack {
+            call = CONTENT_CHECKS.iter().fold(call, |call, it| {
+                call.setting(format!("receive.fsck.{it}=ignore"))
+            });
         }
         call.args([program, "--stateless-rpc"])
     }
 
     /// Shows the trunk under its own name, as the branch that a clone checks out.
-    fn show_trunk(&self, vault: &Path, repo: &Repo, tip: &CommitId) -> Result<(), GitError> {
-        let shown = shown_ref(repo);
-        if self.find(vault, &shown)?.as_ref() != Some(tip) {
+    fn expose_trunk(
+        &self,
+        vault: &Path,
+        repo: &ProjectRepo,
+        tip: &CommitId,
+    ) -> Result<(), GitError> {
+        let shown = exposed_trunk_ref(repo);
+        if self.find_object(vault, &shown)?.as_ref() != Some(tip) {
             self.update_refs(vault, format!("update {shown} {tip}\n"))?;
         }
         let head = fs::read_to_string(vault.join("HEAD")).unwrap_or_default();
         if head.trim_end().strip_prefix("ref: ") != Some(&shown) {
-            self.git.ours(vault, "name the vault's branch").args(["symbolic-ref", "HEAD", &shown]).done()?;
+            self.git
+                .in_vault(vault, "name the vault's branch")
+                .args(["symbolic-ref", "HEAD", &shown])
+                .run_expecting_success()?;
         }
         Ok(())
     }
 
     /// Returns the keep-refs that the other side may write.
-    fn written(&self, vault: &Path, may_write: &dyn Fn(&str) -> bool) -> Result<Vec<String>, GitError> {
-        let listed = self.git.ours(vault, "list what is kept");
-        let listed = listed.args(["for-each-ref", "--format=%(refname)", "refs/regatta/keep/"]).line()?;
-        Ok(listed.lines().filter(|it| may_write(it)).map(str::to_owned).collect())
+    fn writable_keep_refs(
+        &self,
+        vault: &Path,
+        may_write: &dyn Fn(&str) -> bool,
+    ) -> Result<Vec<String>, GitError> {
+        let listed = self.git.in_vault(vault, "list what is kept");
+        let listed = listed
+            .args(["for-each-ref", "--format=%(refname)", "refs/regatta/keep/"])
+            .run_for_line()?;
+        Ok(listed
+            .lines()
+            .filter(|it| may_write(it))
+            .map(str::to_owned)
+            .collect())
     }
 
     /// Returns the last capture of an attempt.
-    pub(crate) fn last_kept(&self, repo: &Repo, attempt: AttemptId) -> Result<Option<Capture>, GitError> {
+    pub(crate) fn last_capture(
+        &self,
+        repo: &ProjectRepo,
+        attempt: AttemptId,
+    ) -> Result<Option<Capture>, GitError> {
         let vault = self.vault(repo)?;
-        let Some(commit) = self.find(&vault, &format!("{}^{{commit}}", keep_ref(attempt)))? else { return Ok(None) };
-        let parents = self.with_odb(&vault, |odb| odb.commit(&commit))?.parents;
-        let base = parents.into_iter().next().ok_or_else(|| words::no_such_commit(&commit))?;
+        let Some(commit) =
+            self.find_object(&vault, &format!("{}^{{commit}}", keep_ref(attempt)))?
+        else {
+            return Ok(None);
+        };
+        let parents = self
+            .with_object_store(&vault, |odb| odb.commit(&commit))?
+            .parents;
+        let base = parents
+            .into_iter()
+            .next()
+            .ok_or_else(|| errors::no_such_commit(&commit))?;
         let changed = self.paths_between(&vault, &base, &commit)?;
-        Ok(Some(Capture { commit, base, changed }))
+        Ok(Some(Capture {
+            commit,
+            base,
+            changed,
+        }))
     }
 }
 
 /// Returns the trunk's name for the other side. It is a ref of the vault, so moving it does not
 /// affect the user.
-fn shown_ref(repo: &Repo) -> String {
+fn exposed_trunk_ref(repo: &ProjectRepo) -> String {
     format!("refs/heads/{}", repo.trunk)
 }
 
 /// Returns the requested protocol version, after checking that the header contains nothing
 /// dangerous.
-fn protocol<'a>(wire: &Wire<'a>) -> Result<Option<&'a str>, GitError> {
-    let Some(asked) = wire.protocol else { return Ok(None) };
+fn protocol_version<'a>(wire: &GitHttpRequest<'a>) -> Result<Option<&'a str>, GitError> {
+    let Some(asked) = wire.protocol else {
+        return Ok(None);
+    };
     let plain = |it: u8| it.is_ascii_alphanumeric() || b"=:.-_".contains(&it);
     if asked.len() > 100 || !asked.bytes().all(plain) {
-        return Err(words::bad_protocol());
+        return Err(errors::bad_protocol());
     }
     // A push has no version 2.
-    let newest =
-        if wire.service == Service::UploadPack { ["version=2", "version=1"].as_slice() } else { &["version=1"] };
-    Ok(newest.iter().copied().find(|it| asked.split(':').any(|part| part == *it)))
+    let newest = if wire.service == GitService::UploadPack {
+        ["version=2", "version=1"].as_slice()
+    } else {
+        &["version=1"]
+    };
+    Ok(newest
+        .iter()
+        .copied()
+        .find(|it| asked.split(':').any(|part| part == *it)))
 }
 
-fn said(answer: &mut dyn Write, told: &[u8]) -> Result<(), GitError> {
-    answer.write_all(told).and_then(|()| answer.flush()).map_err(|cause| words::cut("report on a push", &cause))
+fn write_answer(answer: &mut dyn Write, told: &[u8]) -> Result<(), GitError> {
+    answer
+        .write_all(told)
+        .and_then(|()| answer.flush())
+        .map_err(|cause| errors::transfer_interrupted("report on a push", &cause))
 }
 
 /// Git's report on a push, held back until its refs are synced. Only keep-alive packets are sent at
 /// once, so that the connection does not time out.
-struct Report<'a> {
+struct DelayedReport<'a> {
     answer: &'a mut dyn Write,
     held: Vec<u8>,
 }
 
 /// A keep-alive packet: an empty packet of the first side band.
-const AT_WORK: &[u8] = b"0005\x01";
+const KEEP_ALIVE: &[u8] = b"0005\x01";
 
-impl Write for Report<'_> {
+impl Write for DelayedReport<'_> {
     fn write(&mut self, piece: &[u8]) -> io::Result<usize> {
         let mut rest = piece;
-        while let Some(behind) = rest.strip_prefix(AT_WORK).filter(|_| self.held.is_empty()) {
-            self.answer.write_all(AT_WORK).and_then(|()| self.answer.flush())?;
+        while let Some(behind) = rest
+            .strip_prefix(KEEP_ALIVE)
+            .filter(|_| self.held.is_empty())
+        {
+            self.answer
+                .write_all(KEEP_ALIVE)
+                .and_then(|()| self.answer.flush())?;
             rest = behind;
         }
-        if self.held.len() + rest.len() > MOST_REPORTED {
+        if self.held.len() + rest.len() > MAX_REPORT_BYTES {
             return Err(io::Error::other("git's report on a push is too long"));
         }
         self.held.extend(rest);
@@ -269,7 +384,10 @@ impl Write for Report<'_> {
 
 /// Waits until the names of refs are on the disk.
 fn sync_refs(vault: &Path, names: &[String]) -> Result<(), GitError> {
-    let mut folders: Vec<_> = names.iter().filter_map(|it| Some(vault.join(it).parent()?.to_path_buf())).collect();
+    let mut folders: Vec<_> = names
+        .iter()
+        .filter_map(|it| Some(vault.join(it).parent()?.to_path_buf()))
+        .collect();
     folders.sort_unstable();
     folders.dedup();
     folders.retain(|it| it.is_dir());
@@ -281,24 +399,27 @@ fn sync_refs(vault: &Path, names: &[String]) -> Result<(), GitError> {
 ///
 /// The age of a directory counts from when this process first saw it. The machine's date may have
 /// been changed since the directory was made, and a running push must not lose its objects (L12).
-fn forget_the_stale(vault: &Path, now: Instant) {
+fn remove_old_leftovers(vault: &Path, now: Instant) {
     static FIRST_SEEN: Mutex<BTreeMap<PathBuf, Instant>> = Mutex::new(BTreeMap::new());
-    let Ok(entries) = fs::read_dir(vault.join("objects")) else { return };
+    let Ok(entries) = fs::read_dir(vault.join("objects")) else {
+        return;
+    };
     let names = entries.flatten().map(|entry| entry.path());
-    let incoming: Vec<PathBuf> = names.filter(|path| is_incoming(path)).collect();
+    let incoming: Vec<PathBuf> = names.filter(|path| is_incoming_dir(path)).collect();
     let mut seen = FIRST_SEEN.lock().unwrap_or_else(PoisonError::into_inner);
     seen.retain(|path, _| !path.starts_with(vault) || incoming.contains(path));
     for path in incoming {
         let since = *seen.entry(path.clone()).or_insert(now);
-        if now.saturating_duration_since(since) > STALE {
+        if now.saturating_duration_since(since) > MAX_LEFTOVER_AGE {
             // A directory that cannot be removed is tried again the next time.
-            let _ = disk::remove(&path);
+            let _ = disk::remove_tree(&path);
         }
     }
 }
 
-fn is_incoming(path: &Path) -> bool {
-    path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("tmp_objdir-incoming-"))
+fn is_incoming_dir(path: &Path) -> bool {
+    path.file_name()
+        .is_some_and(|name| name.to_string_lossy().starts_with("tmp_objdir-incoming-"))
 }
 
 #[cfg(test)]
@@ -308,15 +429,29 @@ mod tests {
     /// S7: the header becomes an environment variable of git, so only known values are passed on.
     #[test]
     fn s7_a_protocol_header_passes_only_a_version() {
-        let asked = |service, protocol| super::protocol(&Wire { service, protocol: Some(protocol), gzip: false });
-        let (fetch, push) = (Service::UploadPack, Service::ReceivePack);
+        let asked = |service, protocol| {
+            super::protocol_version(&GitHttpRequest {
+                service,
+                protocol: Some(protocol),
+                is_gzip: false,
+            })
+        };
+        let (fetch, push) = (GitService::UploadPack, GitService::ReceivePack);
         assert_eq!(asked(fetch, "version=2"), Ok(Some("version=2")));
         assert_eq!(asked(fetch, "x=y:version=2"), Ok(Some("version=2")));
         assert_eq!(asked(fetch, "version=9"), Ok(None));
-        assert_eq!(asked(push, "version=2"), Ok(None), "version 2 does not exist for a push");
+        assert_eq!(
+            asked(push, "version=2"),
+            Ok(None),
+            "version 2 does not exist for a push"
+        );
         assert_eq!(asked(push, "version=1"), Ok(Some("version=1")));
         for bad in ["version=2\n", "a b", "\0", "version=2;x", &"x".repeat(200)] {
-            assert_eq!(asked(fetch, bad).unwrap_err().code, "bad_request", "{bad:?}");
+            assert_eq!(
+                asked(fetch, bad).unwrap_err().code,
+                "bad_request",
+                "{bad:?}"
+            );
         }
     }
 
@@ -324,34 +459,48 @@ mod tests {
     #[test]
     fn d1_a_report_is_delayed_but_keep_alive_packets_are_not() {
         let mut answer = Vec::new();
-        let mut report = Report { answer: &mut answer, held: Vec::new() };
+        let mut report = DelayedReport {
+            answer: &mut answer,
+            held: Vec::new(),
+        };
         report.write_all(b"0005\x010005\x01").unwrap();
-        report.write_all(b"0005\x010030\x01000eunpack ok\n").unwrap();
+        report
+            .write_all(b"0005\x010030\x01000eunpack ok\n")
+            .unwrap();
         report.write_all(b"0005\x01").unwrap();
         assert_eq!(report.held, b"0030\x01000eunpack ok\n0005\x01");
-        assert!(report.write_all(&vec![0; MOST_REPORTED]).is_err());
-        assert_eq!(answer, AT_WORK.repeat(3));
+        assert!(report.write_all(&vec![0; MAX_REPORT_BYTES]).is_err());
+        assert_eq!(answer, KEEP_ALIVE.repeat(3));
     }
 
     #[test]
     fn old_leftovers_of_a_push_are_removed() {
         let vault = tempfile::tempdir().unwrap();
         let objects = vault.path().join("objects");
-        let (old, new) = (objects.join("tmp_objdir-incoming-old"), objects.join("tmp_objdir-incoming-new"));
+        let (old, new) = (
+            objects.join("tmp_objdir-incoming-old"),
+            objects.join("tmp_objdir-incoming-new"),
+        );
         for dir in [&old, &new, &objects.join("pack")] {
             fs::create_dir_all(dir).unwrap();
         }
         fs::remove_dir(&new).unwrap();
         // L12: the date of a directory does not matter.
         let long_ago = std::time::SystemTime::UNIX_EPOCH;
-        fs::File::open(&old).unwrap().set_modified(long_ago).unwrap();
+        fs::File::open(&old)
+            .unwrap()
+            .set_modified(long_ago)
+            .unwrap();
         let begin = Instant::now();
-        forget_the_stale(vault.path(), begin);
+        remove_old_leftovers(vault.path(), begin);
         assert!(old.exists(), "the directory may belong to a push under way");
         fs::create_dir(&new).unwrap();
-        forget_the_stale(vault.path(), begin + STALE);
+        remove_old_leftovers(vault.path(), begin + MAX_LEFTOVER_AGE);
         assert!(old.exists() && new.exists());
-        forget_the_stale(vault.path(), begin + STALE + Duration::from_secs(1));
+        remove_old_leftovers(
+            vault.path(),
+            begin + MAX_LEFTOVER_AGE + Duration::from_secs(1),
+        );
         assert!(!old.exists() && new.exists() && objects.join("pack").exists());
     }
 }

@@ -3,12 +3,12 @@
 
 use regatta_core::ids::CommitId;
 use regatta_core::landing::guard::{FileKind, SpecialFile};
-use regatta_engine::ports::git::{GitError, Repo};
+use regatta_engine::ports::git::{GitError, ProjectRepo};
 
 use crate::GitAdapter;
-use crate::difference::{Difference, File};
-use crate::odb::{GITLINK, Odb};
-use crate::run::text_of;
+use crate::git_command::path_to_text;
+use crate::object_store::{GITLINK, ObjectStore};
+use crate::tree_diff::{TreeDiff, TreeFile};
 
 const SYMLINK: u32 = 0o120_000;
 /// The part of a link's target that is stored with the submission. No file system follows a longer
@@ -18,20 +18,26 @@ const MAX_TARGET_BYTES: usize = 4096;
 /// Returns whether a step on the way to `whole` contains nothing that `whole` itself does not show:
 /// every path of the step is changed in `whole` too, and is a plain file or the same file as there.
 /// A guard that has examined the whole change has then examined the step as well (Q13).
-pub(crate) fn is_covered_by(whole: &Difference, step: &Difference) -> bool {
-    let is_shown = |path: &Vec<u8>, after: &Option<File>| match (whole.files.get(path), after) {
+pub(crate) fn is_covered_by(whole: &TreeDiff, step: &TreeDiff) -> bool {
+    let is_shown = |path: &Vec<u8>, after: &Option<TreeFile>| match (whole.files.get(path), after) {
         (None, _) => false,
         (Some(_), None) => true,
-        (Some((_, end)), Some(file)) => match kind_of(file) {
+        (Some((_, end)), Some(file)) => match file_kind(file) {
             FileKind::Plain => true,
-            FileKind::Executable => end.as_ref().is_some_and(|end| kind_of(end) == FileKind::Executable),
+            FileKind::Executable => end
+                .as_ref()
+                .is_some_and(|end| file_kind(end) == FileKind::Executable),
             _ => end.as_ref() == Some(file),
         },
     };
-    step.git_directories.is_empty() && step.files.iter().all(|(path, (_, after))| is_shown(path, after))
+    step.git_directories.is_empty()
+        && step
+            .files
+            .iter()
+            .all(|(path, (_, after))| is_shown(path, after))
 }
 
-fn kind_of(file: &File) -> FileKind {
+fn file_kind(file: &TreeFile) -> FileKind {
     match file.0 {
         SYMLINK => FileKind::Symlink,
         GITLINK => FileKind::Submodule,
@@ -43,25 +49,28 @@ fn kind_of(file: &File) -> FileKind {
 impl GitAdapter {
     pub(crate) fn special_between(
         &self,
-        repo: &Repo,
+        repo: &ProjectRepo,
         base: &CommitId,
         commit: &CommitId,
     ) -> Result<Vec<SpecialFile>, GitError> {
         self.vault_with(repo, base)?;
         let vault = self.vault_with(repo, commit)?;
-        self.with_odb(&vault, |odb| {
+        self.with_object_store(&vault, |odb| {
             let (old, new) = (odb.commit(base)?.tree, odb.commit(commit)?.tree);
-            let difference = Difference::between(odb, Some(&old), &new)?;
+            let difference = TreeDiff::between(odb, Some(&old), &new)?;
             special_files(odb, &difference)
         })
     }
 }
 
 /// Lists the special files of a difference, sorted by path.
-pub(crate) fn special_files(odb: &mut Odb, difference: &Difference) -> Result<Vec<SpecialFile>, GitError> {
+pub(crate) fn special_files(
+    odb: &mut ObjectStore,
+    difference: &TreeDiff,
+) -> Result<Vec<SpecialFile>, GitError> {
     let mut found = Vec::new();
     for (path, (old, new)) in &difference.files {
-        let (before, after) = (old.as_ref().map(kind_of), new.as_ref().map(kind_of));
+        let (before, after) = (old.as_ref().map(file_kind), new.as_ref().map(file_kind));
         let is_plain = |kind: &FileKind| *kind == FileKind::Plain;
         let is_edited_executable = before == Some(FileKind::Executable) && after == before;
         if is_edited_executable || (before.iter().all(is_plain) && after.iter().all(is_plain)) {
@@ -72,16 +81,28 @@ pub(crate) fn special_files(odb: &mut Odb, difference: &Difference) -> Result<Ve
             Some((SYMLINK, id)) => {
                 let mut target = odb.blob(id)?;
                 target.truncate(MAX_TARGET_BYTES);
-                Some(text_of(&target))
+                Some(path_to_text(&target))
             }
             _ => None,
         };
-        found.push(SpecialFile { path: text_of(path), before, after, target, unpublished: false });
+        found.push(SpecialFile {
+            path: path_to_text(path),
+            before,
+            after,
+            target,
+            unpublished: false,
+        });
     }
     for (path, existed) in &difference.git_directories {
         let before = existed.then_some(FileKind::GitDirectory);
         let after = Some(FileKind::GitDirectory);
-        found.push(SpecialFile { path: text_of(path), before, after, target: None, unpublished: false });
+        found.push(SpecialFile {
+            path: path_to_text(path),
+            before,
+            after,
+            target: None,
+            unpublished: false,
+        });
     }
     found.sort_by(|a, b| a.path.cmp(&b.path));
     Ok(found)

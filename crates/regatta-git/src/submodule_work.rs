@@ -11,17 +11,17 @@ use std::collections::HashSet;
 use std::path::Path;
 
 use regatta_core::ids::{AttemptId, CommitId};
-use regatta_engine::ports::git::{Authorship, GitError, Repo, keeps_for};
+use regatta_engine::ports::git::{Authorship, GitError, ProjectRepo, attempt_of_keep_ref};
 
-use crate::capture::{Lens, Pointer, Snapshot};
-use crate::run::{path_of, text_of};
-use crate::submodules::{MAX_DEPTH, UserCopies, module_ref};
+use crate::capture::{Snapshot, SubmodulePointer, WorkspaceReader};
+use crate::git_command::{path_from_bytes, path_to_text};
+use crate::submodules::{MAX_SUBMODULE_DEPTH, UserCopies, module_ref};
 use crate::vault::keep_ref;
-use crate::{GitAdapter, disk, history, words};
+use crate::{GitAdapter, agent_commits, disk, errors};
 
 /// The workspace whose submodules are examined.
 pub(crate) struct SubmoduleWork<'a> {
-    pub(crate) repo: &'a Repo,
+    pub(crate) repo: &'a ProjectRepo,
     pub(crate) vault: &'a Path,
     pub(crate) attempt: AttemptId,
     pub(crate) workspace: &'a Path,
@@ -30,27 +30,30 @@ pub(crate) struct SubmoduleWork<'a> {
 }
 
 /// The files of a checked-out submodule.
-struct Inside {
+struct SubmoduleFiles {
     snapshot: Snapshot,
     /// The paths that differ from the submodule's commit, from the workspace's top.
     edited: Vec<Vec<u8>>,
 }
 
 /// The submodules of one repository in the workspace.
-struct Level {
+struct SubmoduleLevel {
     /// The path of the repository, with a slash at its end unless it is the workspace itself.
     prefix: Vec<u8>,
     /// The commit whose `.gitmodules` names the submodules.
     commit: CommitId,
-    pointers: Vec<Pointer>,
+    pointers: Vec<SubmodulePointer>,
     copies: UserCopies,
     depth: usize,
 }
 
 impl SubmoduleWork<'_> {
     /// Returns the commit with which the files of a checked-out submodule are compared.
-    fn head(&self, path: &[u8], pointer: &Pointer) -> CommitId {
-        let head = history::checked_out(self.workspace, &self.workspace.join(path_of(path)));
+    fn compared_commit(&self, path: &[u8], pointer: &SubmodulePointer) -> CommitId {
+        let head = agent_commits::submodule_head(
+            self.workspace,
+            &self.workspace.join(path_from_bytes(path)),
+        );
         head.unwrap_or_else(|| pointer.commit.clone())
     }
 }
@@ -62,43 +65,68 @@ impl GitAdapter {
         &self,
         work: &SubmoduleWork<'_>,
         base: &CommitId,
-        pointers: Vec<Pointer>,
+        pointers: Vec<SubmodulePointer>,
         authorship: &Authorship,
     ) -> Result<(), GitError> {
         if pointers.is_empty() {
             return Ok(());
         }
         let copies = UserCopies::of_project(&self.discover_at(&work.repo.path)?);
-        let mut levels = vec![Level { prefix: vec![], commit: base.clone(), pointers, copies, depth: 0 }];
+        let mut levels = vec![SubmoduleLevel {
+            prefix: vec![],
+            commit: base.clone(),
+            pointers,
+            copies,
+            depth: 0,
+        }];
         let (mut edited, mut missing) = (Vec::new(), None);
         while let Some(level) = levels.pop() {
             let mut names = self.submodule_names(work.vault, &level.commit)?;
             for pointer in level.pointers {
-                let copies = level.copies.of_submodule(&pointer.path, names.remove(&pointer.path).as_deref());
+                let copies = level
+                    .copies
+                    .of_submodule(&pointer.path, names.remove(&pointer.path).as_deref());
                 let path = [level.prefix.as_slice(), &pointer.path].concat();
                 let git_dir = if pointer.is_checked_out {
-                    history::git_dir_of(work.workspace, &work.workspace.join(path_of(&path)))
+                    agent_commits::git_dir_of(
+                        work.workspace,
+                        &work.workspace.join(path_from_bytes(&path)),
+                    )
                 } else {
                     None
                 };
-                let keep = |commit: &CommitId| self.keep_commit(work, &copies, git_dir.as_deref(), (&path, commit));
-                if !keep(&pointer.commit)? && pointer.is_moved && (copies.exist() || git_dir.is_some()) {
-                    missing.get_or_insert_with(|| words::submodule_commit_missing(&text_of(&path), &pointer.commit));
+                let keep = |commit: &CommitId| {
+                    self.keep_commit(work, &copies, git_dir.as_deref(), (&path, commit))
+                };
+                if !keep(&pointer.commit)?
+                    && pointer.is_moved
+                    && (copies.any_exist() || git_dir.is_some())
+                {
+                    missing.get_or_insert_with(|| {
+                        errors::submodule_commit_missing(&path_to_text(&path), &pointer.commit)
+                    });
                 }
-                let head = work.head(&path, &pointer);
+                let head = work.compared_commit(&path, &pointer);
                 if !pointer.is_checked_out || !keep(&head)? {
                     continue;
                 }
-                let inside = self.look_into(work, &path, &head)?;
+                let inside = self.read_submodule(work, &path, &head)?;
                 if !inside.edited.is_empty() {
-                    let commit = self.commit_tree(work.vault, &inside.snapshot.tree, &[&head], authorship)?;
-                    self.pin_beside(work.vault, work.attempt, &commit)?;
+                    let commit =
+                        self.commit_tree(work.vault, &inside.snapshot.tree, &[&head], authorship)?;
+                    self.pin_beside_capture(work.vault, work.attempt, &commit)?;
                     edited.extend(inside.edited);
                 }
-                if level.depth < MAX_DEPTH {
+                if level.depth < MAX_SUBMODULE_DEPTH {
                     let prefix = [path.as_slice(), b"/"].concat();
                     let (pointers, depth) = (inside.snapshot.submodules, level.depth + 1);
-                    levels.push(Level { prefix, commit: head, pointers, copies, depth });
+                    levels.push(SubmoduleLevel {
+                        prefix,
+                        commit: head,
+                        pointers,
+                        copies,
+                        depth,
+                    });
                 }
             }
         }
@@ -106,7 +134,12 @@ impl GitAdapter {
         match missing {
             Some(error) => Err(error),
             None if edited.is_empty() => Ok(()),
-            None => Err(words::submodule_edited(&edited.iter().map(|path| text_of(path)).collect::<Vec<_>>())),
+            None => Err(errors::submodule_edited(
+                &edited
+                    .iter()
+                    .map(|path| path_to_text(path))
+                    .collect::<Vec<_>>(),
+            )),
         }
     }
 
@@ -119,13 +152,15 @@ impl GitAdapter {
         (path, commit): (&[u8], &CommitId),
     ) -> Result<bool, GitError> {
         let vault = work.vault;
-        if self.find(vault, &module_ref(commit))?.is_some() {
+        if self.find_object(vault, &module_ref(commit))?.is_some() {
             return Ok(true);
         }
-        let is_here = self.find(vault, &format!("{commit}^{{commit}}"))?.is_some();
-        let take = |git_dir| self.take_submodule(vault, git_dir, commit);
+        let is_here = self
+            .find_object(vault, &format!("{commit}^{{commit}}"))?
+            .is_some();
+        let take = |git_dir| self.import_submodule_commit(vault, git_dir, commit);
         if is_here || git_dir.map_or(Ok(false), take)? {
-            self.pin_beside(vault, work.attempt, commit)?;
+            self.pin_beside_capture(vault, work.attempt, commit)?;
             return Ok(true);
         }
         match self.fetch_submodule(work.repo, vault, copies, (path, commit)) {
@@ -135,62 +170,92 @@ impl GitAdapter {
     }
 
     /// Keeps a commit beside the capture of an attempt.
-    fn pin_beside(&self, vault: &Path, attempt: AttemptId, commit: &CommitId) -> Result<(), GitError> {
+    fn pin_beside_capture(
+        &self,
+        vault: &Path,
+        attempt: AttemptId,
+        commit: &CommitId,
+    ) -> Result<(), GitError> {
         let keep = format!("{}-{}", keep_ref(attempt), &commit.as_str()[..12]);
-        match self.find(vault, &keep)? {
+        match self.find_object(vault, &keep)? {
             Some(_) => Ok(()),
             None => self.update_refs(vault, format!("create {keep} {commit}\n")),
         }
     }
 
     /// Compares the files of a checked-out submodule with its commit, which the vault has.
-    fn look_into(&self, work: &SubmoduleWork<'_>, path: &[u8], head: &CommitId) -> Result<Inside, GitError> {
+    fn read_submodule(
+        &self,
+        work: &SubmoduleWork<'_>,
+        path: &[u8],
+        head: &CommitId,
+    ) -> Result<SubmoduleFiles, GitError> {
         let prefix = [path, b"/"].concat();
         let inside = |file: &Vec<u8>| file.strip_prefix(prefix.as_slice()).map(<[u8]>::to_vec);
-        let index = self.places.scratch(&work.repo.project);
-        let lens = Lens {
+        let index = self.layout.scratch(&work.repo.project);
+        let lens = WorkspaceReader {
             adapter: self,
             vault: work.vault,
             workspace: work.workspace,
-            tree: &work.workspace.join(path_of(path)),
+            tree: &work.workspace.join(path_from_bytes(path)),
             index: index.path(),
             objects: None,
             foreign: work.foreign.iter().filter_map(inside).collect(),
-            own: None,
+            own_commit: None,
         };
-        lens.git("read the commit of a submodule").args(["read-tree", head.as_str()]).done()?;
-        lens.clear()?;
+        lens.command("read the commit of a submodule")
+            .args(["read-tree", head.as_str()])
+            .run_expecting_success()?;
+        lens.remove_blocking_files()?;
         let snapshot = lens.snapshot()?;
-        let tree = self.tree_of(work.vault, head)?;
+        let tree = self.tree_of_commit(work.vault, head)?;
         if snapshot.tree == tree {
-            return Ok(Inside { snapshot, edited: vec![] });
+            return Ok(SubmoduleFiles {
+                snapshot,
+                edited: vec![],
+            });
         }
-        let call = self.git.ours(work.vault, "compare a submodule with its commit");
-        let call = call.args(["diff-tree", "-r", "--name-only", "-z", "--no-renames", tree.as_str()]);
-        let edited = call.arg(snapshot.tree.as_str()).list()?;
-        let edited = edited.iter().map(|file| [prefix.as_slice(), file].concat()).collect();
-        Ok(Inside { snapshot, edited })
+        let call = self
+            .git
+            .in_vault(work.vault, "compare a submodule with its commit");
+        let call = call.args([
+            "diff-tree",
+            "-r",
+            "--name-only",
+            "-z",
+            "--no-renames",
+            tree.as_str(),
+        ]);
+        let edited = call.arg(snapshot.tree.as_str()).run_for_list()?;
+        let edited = edited
+            .iter()
+            .map(|file| [prefix.as_slice(), file].concat())
+            .collect();
+        Ok(SubmoduleFiles { snapshot, edited })
     }
 
     /// Lists the paths in the submodules of a workspace that are kept nowhere.
-    pub(crate) fn unkept_submodules(
+    pub(crate) fn uncaptured_in_submodules(
         &self,
         work: &SubmoduleWork<'_>,
-        pointers: Vec<Pointer>,
+        pointers: Vec<SubmodulePointer>,
     ) -> Result<Vec<Vec<u8>>, GitError> {
         let mut unkept = Vec::new();
         let mut levels = vec![(Vec::new(), pointers, 0)];
         while let Some((prefix, pointers, depth)) = levels.pop() {
-            for pointer in pointers.into_iter().filter(|pointer| pointer.is_checked_out) {
+            for pointer in pointers
+                .into_iter()
+                .filter(|pointer| pointer.is_checked_out)
+            {
                 let path = [prefix.as_slice(), &pointer.path].concat();
                 let below = [path.as_slice(), b"/"].concat();
-                let head = work.head(&path, &pointer);
-                if depth > MAX_DEPTH || !self.is_kept(work.vault, &head)? {
+                let head = work.compared_commit(&path, &pointer);
+                if depth > MAX_SUBMODULE_DEPTH || !self.is_kept(work.vault, &head)? {
                     unkept.push(below);
                     continue;
                 }
-                let inside = self.look_into(work, &path, &head)?;
-                if !inside.edited.is_empty() && !self.keeps_tree(work, &inside.snapshot.tree)? {
+                let inside = self.read_submodule(work, &path, &head)?;
+                if !inside.edited.is_empty() && !self.has_kept_tree(work, &inside.snapshot.tree)? {
                     unkept.extend(inside.edited);
                 }
                 levels.push((below, inside.snapshot.submodules, depth + 1));
@@ -201,41 +266,84 @@ impl GitAdapter {
 
     /// Returns whether a ref of the vault reaches the commit.
     fn is_kept(&self, vault: &Path, commit: &CommitId) -> Result<bool, GitError> {
-        if self.find(vault, &module_ref(commit))?.is_some() {
+        if self.find_object(vault, &module_ref(commit))?.is_some() {
             return Ok(true);
         }
-        let call = self.git.ours(vault, "look for what keeps a commit").args(["for-each-ref", "--count=1"]);
+        let call = self
+            .git
+            .in_vault(vault, "look for what keeps a commit")
+            .args(["for-each-ref", "--count=1"]);
         // The call fails where the vault does not have the commit.
-        let said = call.arg(format!("--contains={commit}")).arg("refs/regatta/").run()?;
+        let said = call
+            .arg(format!("--contains={commit}"))
+            .arg("refs/regatta/")
+            .run()?;
         Ok(said.status == Some(0) && !said.stdout.is_empty())
     }
 
     /// Returns whether a kept commit of the attempt has exactly this tree.
-    fn keeps_tree(&self, work: &SubmoduleWork<'_>, tree: &CommitId) -> Result<bool, GitError> {
-        let call = self.git.ours(work.vault, "list what is kept");
-        let listed = call.args(["for-each-ref", "--format=%(refname) %(tree)", "refs/regatta/keep/"]).line()?;
+    fn has_kept_tree(&self, work: &SubmoduleWork<'_>, tree: &CommitId) -> Result<bool, GitError> {
+        let call = self.git.in_vault(work.vault, "list what is kept");
+        let listed = call
+            .args([
+                "for-each-ref",
+                "--format=%(refname) %(tree)",
+                "refs/regatta/keep/",
+            ])
+            .run_for_line()?;
         let kept = listed.lines().filter_map(|line| line.split_once(' '));
-        Ok(kept.into_iter().any(|(name, kept)| keeps_for(name) == Some(work.attempt) && kept == tree.as_str()))
+        Ok(kept.into_iter().any(|(name, kept)| {
+            attempt_of_keep_ref(name) == Some(work.attempt) && kept == tree.as_str()
+        }))
     }
 
     /// Lists the new files in a checked-out submodule that are not ignored, including those of
     /// nested submodules.
-    pub(crate) fn new_files_in(&self, repo: &Repo, around: &Lens<'_>, path: &[u8]) -> Result<Vec<Vec<u8>>, GitError> {
-        let tree = around.tree.join(path_of(path));
-        let Some(head) = history::checked_out(around.workspace, &tree) else { return Ok(vec![]) };
-        if self.find(around.vault, &format!("{head}^{{commit}}"))?.is_none() {
+    pub(crate) fn new_submodule_files(
+        &self,
+        repo: &ProjectRepo,
+        around: &WorkspaceReader<'_>,
+        path: &[u8],
+    ) -> Result<Vec<Vec<u8>>, GitError> {
+        let tree = around.tree.join(path_from_bytes(path));
+        let Some(head) = agent_commits::submodule_head(around.workspace, &tree) else {
+            return Ok(vec![]);
+        };
+        if self
+            .find_object(around.vault, &format!("{head}^{{commit}}"))?
+            .is_none()
+        {
             return Ok(vec![]);
         }
-        let index = self.places.scratch(&repo.project);
+        let index = self.layout.scratch(&repo.project);
         let (foreign, own) = (HashSet::new(), None);
-        let Lens { adapter, vault, workspace, .. } = *around;
-        let lens = Lens { adapter, vault, workspace, tree: &tree, index: index.path(), objects: None, foreign, own };
-        lens.git("read the commit of a submodule").args(["read-tree", head.as_str()]).done()?;
-        lens.clear()?;
-        let mut found = lens.untracked(&[])?;
+        let WorkspaceReader {
+            adapter,
+            vault,
+            workspace,
+            ..
+        } = *around;
+        let lens = WorkspaceReader {
+            adapter,
+            vault,
+            workspace,
+            tree: &tree,
+            index: index.path(),
+            objects: None,
+            foreign,
+            own_commit: own,
+        };
+        lens.command("read the commit of a submodule")
+            .args(["read-tree", head.as_str()])
+            .run_expecting_success()?;
+        lens.remove_blocking_files()?;
+        let mut found = lens.untracked_paths(&[])?;
         for nested in lens.checked_out_submodules()? {
-            found.extend(self.new_files_in(repo, &lens, &nested)?);
+            found.extend(self.new_submodule_files(repo, &lens, &nested)?);
         }
-        Ok(found.iter().map(|file| [path, b"/", file].concat()).collect())
+        Ok(found
+            .iter()
+            .map(|file| [path, b"/", file].concat())
+            .collect())
     }
 }

@@ -17,20 +17,20 @@ use std::fs;
 use std::path::{Component, Path, PathBuf};
 
 use regatta_core::ids::CommitId;
-use regatta_engine::ports::git::{GitError, Repo, SubmoduleFacts};
+use regatta_engine::ports::git::{GitError, ProjectRepo, SubmoduleFacts};
 
-use crate::difference::Difference;
-use crate::gitdir::{self, Head};
-use crate::inspect::UserRepo;
-use crate::odb::GITLINK;
-use crate::places::Key;
-use crate::run::{path_of, split, text_of};
-use crate::vault::FETCH;
-use crate::workspace::Tree;
-use crate::{GitAdapter, disk, words};
+use crate::git_command::{path_from_bytes, path_to_text, split_nul};
+use crate::gitdir::{self, HeadTarget};
+use crate::layout::LockKey;
+use crate::object_store::GITLINK;
+use crate::tree_diff::TreeDiff;
+use crate::user_repo::UserRepo;
+use crate::vault::FETCH_OPTIONS;
+use crate::workspace::NewTree;
+use crate::{GitAdapter, disk, errors};
 
 /// The nesting depth up to which submodules are checked out. Deeper ones stay empty.
-pub(crate) const MAX_DEPTH: usize = 8;
+pub(crate) const MAX_SUBMODULE_DEPTH: usize = 8;
 
 /// The largest number of submodules in one checkout. A few commits that name each other often
 /// enough make millions.
@@ -62,29 +62,46 @@ pub(crate) struct UserCopies {
 
 impl UserCopies {
     pub(crate) fn of_project(user: &UserRepo) -> UserCopies {
-        let tree = (!user.bare).then(|| user.top.clone());
-        let mut git_dirs = vec![user.git_dir.clone(), user.common.clone()];
+        let tree = (!user.is_bare).then(|| user.top.clone());
+        let mut git_dirs = vec![user.git_dir.clone(), user.common_dir.clone()];
         git_dirs.dedup();
-        UserCopies { tree, git_dirs, is_offline: false }
+        UserCopies {
+            tree,
+            git_dirs,
+            is_offline: false,
+        }
     }
 
     /// Returns the user's copies of a submodule of this repository.
     pub(crate) fn of_submodule(&self, path: &[u8], name: Option<&str>) -> UserCopies {
-        let tree = self.tree.as_ref().map(|tree| tree.join(path_of(path)));
+        let tree = self
+            .tree
+            .as_ref()
+            .map(|tree| tree.join(path_from_bytes(path)));
         let mut git_dirs: Vec<PathBuf> = tree.iter().filter_map(|tree| git_dir_in(tree)).collect();
         if let Some(name) = name.filter(|name| is_plain_name(name)) {
-            git_dirs.extend(self.git_dirs.iter().map(|dir| dir.join("modules").join(name)));
+            git_dirs.extend(
+                self.git_dirs
+                    .iter()
+                    .map(|dir| dir.join("modules").join(name)),
+            );
         }
         git_dirs.retain(|dir| dir.join("HEAD").is_file() && dir.join("objects").is_dir());
         git_dirs.dedup();
-        UserCopies { tree, git_dirs, is_offline: self.is_offline }
+        UserCopies {
+            tree,
+            git_dirs,
+            is_offline: self.is_offline,
+        }
     }
 
     pub(crate) fn is_checked_out(&self) -> bool {
-        self.tree.as_ref().is_some_and(|tree| disk::occupied(&tree.join(".git")))
+        self.tree
+            .as_ref()
+            .is_some_and(|tree| disk::is_occupied(&tree.join(".git")))
     }
 
-    pub(crate) fn exist(&self) -> bool {
+    pub(crate) fn any_exist(&self) -> bool {
         !self.git_dirs.is_empty()
     }
 }
@@ -104,11 +121,13 @@ fn git_dir_in(tree: &Path) -> Option<PathBuf> {
 fn is_plain_name(name: &str) -> bool {
     !name.is_empty()
         && !name.contains(['\\', '\0'])
-        && Path::new(name).components().all(|part| matches!(part, Component::Normal(_)))
+        && Path::new(name)
+            .components()
+            .all(|part| matches!(part, Component::Normal(_)))
 }
 
 /// A checked-out repository whose submodules are to be checked out.
-struct Parent<'a> {
+struct ParentRepo<'a> {
     dir: &'a Path,
     commit: &'a CommitId,
     /// The path from the project's top, with a slash at its end unless it is the top.
@@ -119,27 +138,44 @@ struct Parent<'a> {
 
 impl GitAdapter {
     /// Checks out the submodules of a tree that was just filled.
-    pub(crate) fn bring_submodules(&self, repo: &Repo, tree: &Tree<'_>) -> Result<(), GitError> {
-        let Tree { vault, dir, commit, sparse, .. } = *tree;
+    pub(crate) fn check_out_submodules(
+        &self,
+        repo: &ProjectRepo,
+        tree: &NewTree<'_>,
+    ) -> Result<(), GitError> {
+        let NewTree {
+            vault,
+            dir,
+            commit,
+            sparse,
+            ..
+        } = *tree;
         let mut submodules = self.submodules_at(vault, commit)?;
         submodules.retain(|submodule| sparse.is_none_or(|sparse| sparse.includes(&submodule.path)));
         if submodules.is_empty() {
             return Ok(());
         }
         let copies = UserCopies::of_project(&self.discover_at(&repo.path)?);
-        let parent = Parent { dir, commit, prefix: vec![], copies, depth: 0 };
-        self.bring_into(repo, vault, &parent, submodules, &mut 0)
+        let parent = ParentRepo {
+            dir,
+            commit,
+            prefix: vec![],
+            copies,
+            depth: 0,
+        };
+        self.check_out_submodules_of(repo, vault, &parent, submodules, &mut 0)
     }
 
-    fn bring_into(
+    fn check_out_submodules_of(
         &self,
-        repo: &Repo,
+        repo: &ProjectRepo,
         vault: &Path,
-        parent: &Parent<'_>,
+        parent: &ParentRepo<'_>,
         submodules: Vec<Submodule>,
         brought: &mut usize,
     ) -> Result<(), GitError> {
-        let top = fs::canonicalize(parent.dir).map_err(|cause| words::io("find", parent.dir, &cause))?;
+        let top = fs::canonicalize(parent.dir)
+            .map_err(|cause| errors::io_error("find", parent.dir, &cause))?;
         for Submodule { path, commit, name } in submodules {
             let copies = parent.copies.of_submodule(&path, name.as_deref());
             let shown = [parent.prefix.as_slice(), &path].concat();
@@ -148,10 +184,13 @@ impl GitAdapter {
             }
             *brought += 1;
             if *brought > MAX_SUBMODULES {
-                return Err(words::too_many_submodules(&text_of(&shown), MAX_SUBMODULES));
+                return Err(errors::too_many_submodules(
+                    &path_to_text(&shown),
+                    MAX_SUBMODULES,
+                ));
             }
-            let dir = top.join(path_of(&path));
-            if !disk::occupied(&dir) {
+            let dir = top.join(path_from_bytes(&path));
+            if !disk::is_occupied(&dir) {
                 disk::make_dirs(&dir)?;
             }
             // Git has just written the tree, so there should be no link on the way. A submodule is
@@ -160,36 +199,57 @@ impl GitAdapter {
                 continue;
             }
             let git_dir = dir.join(".git");
-            disk::remove(&git_dir)?;
-            gitdir::make(&git_dir, vault, &commit, &Head::Detached, None)?;
+            disk::remove_tree(&git_dir)?;
+            gitdir::make_git_dir(&git_dir, vault, &commit, &HeadTarget::Detached, None)?;
             self.check_out(&dir, &git_dir, &git_dir.join("index"), &commit)?;
-            if parent.depth < MAX_DEPTH {
+            if parent.depth < MAX_SUBMODULE_DEPTH {
                 let prefix = [shown.as_slice(), b"/"].concat();
-                let inner = Parent { dir: &dir, commit: &commit, prefix, copies, depth: parent.depth + 1 };
+                let inner = ParentRepo {
+                    dir: &dir,
+                    commit: &commit,
+                    prefix,
+                    copies,
+                    depth: parent.depth + 1,
+                };
                 let nested = self.submodules_at(vault, inner.commit)?;
-                self.bring_into(repo, vault, &inner, nested, brought)?;
+                self.check_out_submodules_of(repo, vault, &inner, nested, brought)?;
             }
         }
         Ok(())
     }
 
     /// Lists the submodules of a commit, or none if it has no `.gitmodules`.
-    pub(crate) fn submodules_at(&self, vault: &Path, commit: &CommitId) -> Result<Vec<Submodule>, GitError> {
-        let has_any = self.with_odb(vault, |odb| {
+    pub(crate) fn submodules_at(
+        &self,
+        vault: &Path,
+        commit: &CommitId,
+    ) -> Result<Vec<Submodule>, GitError> {
+        let has_any = self.with_object_store(vault, |odb| {
             let tree = odb.commit(commit)?.tree;
-            Ok(odb.tree(&tree)?.iter().any(|entry| entry.name == b".gitmodules"))
+            Ok(odb
+                .tree(&tree)?
+                .iter()
+                .any(|entry| entry.name == b".gitmodules"))
         })?;
         if !has_any {
             return Ok(vec![]);
         }
-        let call = self.git.ours(vault, "list the submodules");
-        let entries = call.args(["ls-tree", "-r", "-z", "--full-tree", commit.as_str()]).list()?;
+        let call = self.git.in_vault(vault, "list the submodules");
+        let entries = call
+            .args(["ls-tree", "-r", "-z", "--full-tree", commit.as_str()])
+            .run_for_list()?;
         let mut names = self.submodule_names(vault, commit)?;
         let mut found = Vec::new();
         for entry in entries {
-            let Some(tab) = entry.iter().position(|byte| *byte == b'\t') else { continue };
-            let Some(id) = entry[..tab].strip_prefix(b"160000 commit ") else { continue };
-            let Ok(commit) = CommitId::new(&text_of(id)) else { continue };
+            let Some(tab) = entry.iter().position(|byte| *byte == b'\t') else {
+                continue;
+            };
+            let Some(id) = entry[..tab].strip_prefix(b"160000 commit ") else {
+                continue;
+            };
+            let Ok(commit) = CommitId::new(&path_to_text(id)) else {
+                continue;
+            };
             let path = entry[tab + 1..].to_vec();
             let name = names.remove(&path);
             found.push(Submodule { path, commit, name });
@@ -204,15 +264,26 @@ impl GitAdapter {
         vault: &Path,
         commit: &CommitId,
     ) -> Result<HashMap<Vec<u8>, String>, GitError> {
-        let call = self.git.ours(vault, "read the names of the submodules").args(["config", "-z", "--blob"]);
-        let call = call.arg(format!("{commit}:.gitmodules")).args(["--get-regexp", r"^submodule\..*\.path$"]);
+        let call = self
+            .git
+            .in_vault(vault, "read the names of the submodules")
+            .args(["config", "-z", "--blob"]);
+        let call = call
+            .arg(format!("{commit}:.gitmodules"))
+            .args(["--get-regexp", r"^submodule\..*\.path$"]);
         let mut names = HashMap::new();
-        for entry in split(&call.run()?.stdout) {
-            let Some(end) = entry.iter().position(|byte| *byte == b'\n') else { continue };
-            let key = text_of(&entry[..end]);
-            let name = key.strip_prefix("submodule.").and_then(|key| key.strip_suffix(".path"));
+        for entry in split_nul(&call.run()?.stdout) {
+            let Some(end) = entry.iter().position(|byte| *byte == b'\n') else {
+                continue;
+            };
+            let key = path_to_text(&entry[..end]);
+            let name = key
+                .strip_prefix("submodule.")
+                .and_then(|key| key.strip_suffix(".path"));
             if let Some(name) = name {
-                names.entry(entry[end + 1..].to_vec()).or_insert_with(|| name.to_owned());
+                names
+                    .entry(entry[end + 1..].to_vec())
+                    .or_insert_with(|| name.to_owned());
             }
         }
         Ok(names)
@@ -222,73 +293,104 @@ impl GitAdapter {
     /// submodule out.
     pub(crate) fn fetch_submodule(
         &self,
-        repo: &Repo,
+        repo: &ProjectRepo,
         vault: &Path,
         copies: &UserCopies,
         (path, commit): (&[u8], &CommitId),
     ) -> Result<bool, GitError> {
-        const DOING: &str = "bring a submodule along";
+        const OPERATION: &str = "bring a submodule along";
         let keep = module_ref(commit);
-        self.locks.holding(Key::Submodules(repo.project.clone()), || {
-            if self.find(vault, &keep)?.is_some() {
-                return Ok(true);
-            }
-            let spec = format!("+{commit}:{keep}");
-            let mut reason = String::new();
-            for copy in &copies.git_dirs {
-                let said = self.git.ours(vault, DOING).args(FETCH).arg(copy).arg(&spec).run()?;
-                if said.status == Some(0) {
-                    disk::sync_objects(vault)?;
+        self.locks
+            .with_lock(LockKey::Submodules(repo.project.clone()), || {
+                if self.find_object(vault, &keep)?.is_some() {
                     return Ok(true);
                 }
-                reason = said.stderr;
-            }
-            // An agent made the commit, and a capture keeps it.
-            if self.find(vault, &format!("{commit}^{{commit}}"))?.is_some() {
-                return Ok(true);
-            }
-            for copy in copies.git_dirs.iter().filter(|_| !copies.is_offline) {
-                let Some(url) = self.submodule_remote(copy)? else { continue };
-                let call = self.git.submodule_online(vault, self.allows_files(copy)?, DOING).args(FETCH);
-                let said = call.arg(url).arg(&spec).run()?;
-                if said.status == Some(0) {
-                    disk::sync_objects(vault)?;
+                let spec = format!("+{commit}:{keep}");
+                let mut reason = String::new();
+                for copy in &copies.git_dirs {
+                    let said = self
+                        .git
+                        .in_vault(vault, OPERATION)
+                        .args(FETCH_OPTIONS)
+                        .arg(copy)
+                        .arg(&spec)
+                        .run()?;
+                    if said.status == Some(0) {
+                        disk::sync_objects(vault)?;
+                        return Ok(true);
+                    }
+                    reason = said.stderr;
+                }
+                // An agent made the commit, and a capture keeps it.
+                if self
+                    .find_object(vault, &format!("{commit}^{{commit}}"))?
+                    .is_some()
+                {
                     return Ok(true);
                 }
-                reason = said.stderr;
-            }
-            if copies.is_checked_out() {
-                return Err(words::submodule_missing(&text_of(path), commit, &reason));
-            }
-            Ok(false)
-        })
+                for copy in copies.git_dirs.iter().filter(|_| !copies.is_offline) {
+                    let Some(url) = self.submodule_remote(copy)? else {
+                        continue;
+                    };
+                    let call = self
+                        .git
+                        .in_submodule_online(vault, self.allows_file_transport(copy)?, OPERATION)
+                        .args(FETCH_OPTIONS);
+                    let said = call.arg(url).arg(&spec).run()?;
+                    if said.status == Some(0) {
+                        disk::sync_objects(vault)?;
+                        return Ok(true);
+                    }
+                    reason = said.stderr;
+                }
+                if copies.is_checked_out() {
+                    return Err(errors::submodule_missing(
+                        &path_to_text(path),
+                        commit,
+                        &reason,
+                    ));
+                }
+                Ok(false)
+            })
     }
 
     /// Returns the address from which the user's copy of a submodule fetches.
     fn submodule_remote(&self, copy: &Path) -> Result<Option<String>, GitError> {
-        let said = self.git.users(copy, "find the remote of a submodule").args(["ls-remote", "--get-url"]).run()?;
+        let said = self
+            .git
+            .in_checkout(copy, "find the remote of a submodule")
+            .args(["ls-remote", "--get-url"])
+            .run()?;
         // Without a remote git prints the name that it looked for. A relative path would name
         // another place here.
-        let url = text_of(said.stdout.trim_ascii_end());
-        Ok(Some(url).filter(|url| said.status == Some(0) && (url.contains(':') || url.starts_with('/'))))
+        let url = path_to_text(said.stdout.trim_ascii_end());
+        Ok(Some(url)
+            .filter(|url| said.status == Some(0) && (url.contains(':') || url.starts_with('/'))))
     }
 
     /// Returns whether the user allows submodules to be fetched from a path on this machine, which
     /// git itself does not by default.
-    fn allows_files(&self, copy: &Path) -> Result<bool, GitError> {
-        let call = self.git.users(copy, "read protocol.file.allow");
-        let said = call.args(["config", "--show-scope", "--get-all", "protocol.file.allow"]).run()?;
-        let text = text_of(&said.stdout);
+    fn allows_file_transport(&self, copy: &Path) -> Result<bool, GitError> {
+        let call = self.git.in_checkout(copy, "read protocol.file.allow");
+        let said = call
+            .args(["config", "--show-scope", "--get-all", "protocol.file.allow"])
+            .run()?;
+        let text = path_to_text(&said.stdout);
         // Regatta's own setting is on the command line.
-        let mut values = text.lines().filter_map(|line| line.split_once('\t')).filter(|(scope, _)| *scope != "command");
-        Ok(values.next_back().is_some_and(|(_, value)| value == "always"))
+        let mut values = text
+            .lines()
+            .filter_map(|line| line.split_once('\t'))
+            .filter(|(scope, _)| *scope != "command");
+        Ok(values
+            .next_back()
+            .is_some_and(|(_, value)| value == "always"))
     }
 
     /// Lists the submodules that a change moves to a commit which no known branch or tag of their
     /// remote contains.
-    pub(crate) fn unpublished_between(
+    pub(crate) fn unpublished_submodules_between(
         &self,
-        repo: &Repo,
+        repo: &ProjectRepo,
         base: &CommitId,
         commit: &CommitId,
     ) -> Result<Vec<String>, GitError> {
@@ -299,17 +401,22 @@ impl GitAdapter {
             return Ok(vec![]);
         }
         let (mut found, mut seen) = (Vec::new(), HashSet::new());
-        let mut left = vec![(Vec::new(), UserCopies::of_project(&self.discover_at(&repo.path)?), moved)];
+        let mut left = vec![(
+            Vec::new(),
+            UserCopies::of_project(&self.discover_at(&repo.path)?),
+            moved,
+        )];
         while let Some((prefix, around, moved)) = left.pop() {
             for (old, Submodule { path, commit, name }) in moved {
                 let copies = around.of_submodule(&path, name.as_deref());
                 if !seen.insert(commit.clone()) || self.is_published(&vault, &copies, &commit)? {
                     continue;
                 }
-                self.offer(&vault, &copies, &commit);
+                self.copy_to_user(&vault, &copies, &commit);
                 let path = [prefix.as_slice(), &path].concat();
-                found.push(text_of(&path));
-                let is_here = |commit: &CommitId| self.find(&vault, &format!("{commit}^{{commit}}"));
+                found.push(path_to_text(&path));
+                let is_here =
+                    |commit: &CommitId| self.find_object(&vault, &format!("{commit}^{{commit}}"));
                 if is_here(&commit)?.is_some() {
                     let old = match old {
                         Some(old) if is_here(&old)?.is_some() => Some(old),
@@ -332,16 +439,26 @@ impl GitAdapter {
         old: Option<&CommitId>,
         new: &CommitId,
     ) -> Result<Vec<(Option<CommitId>, Submodule)>, GitError> {
-        let changed = self.with_odb(vault, |odb| {
-            let old = old.map(|old| odb.commit(old)).transpose()?.map(|old| old.tree);
+        let changed = self.with_object_store(vault, |odb| {
+            let old = old
+                .map(|old| odb.commit(old))
+                .transpose()?
+                .map(|old| old.tree);
             let tree = odb.commit(new)?.tree;
-            Ok(Difference::between(odb, old.as_ref(), &tree)?.files)
+            Ok(TreeDiff::between(odb, old.as_ref(), &tree)?.files)
         })?;
         let is_submodule = |file: &(u32, CommitId)| file.0 == GITLINK;
         let mut moved = Vec::new();
         for (path, (before, after)) in changed {
             if let Some((_, commit)) = after.filter(is_submodule) {
-                moved.push((before.filter(is_submodule).map(|file| file.1), Submodule { path, commit, name: None }));
+                moved.push((
+                    before.filter(is_submodule).map(|file| file.1),
+                    Submodule {
+                        path,
+                        commit,
+                        name: None,
+                    },
+                ));
             }
         }
         if !moved.is_empty() {
@@ -354,27 +471,59 @@ impl GitAdapter {
     }
 
     /// Returns whether a known branch or tag of the submodule's remote contains the commit.
-    fn is_published(&self, vault: &Path, copies: &UserCopies, commit: &CommitId) -> Result<bool, GitError> {
+    fn is_published(
+        &self,
+        vault: &Path,
+        copies: &UserCopies,
+        commit: &CommitId,
+    ) -> Result<bool, GitError> {
         for copy in &copies.git_dirs {
-            let call = self.git.ours(copy, "look for a commit on the remote's branches");
+            let call = self
+                .git
+                .in_vault(copy, "look for a commit on the remote's branches");
             let call = call.args(["for-each-ref", "--count=1", "--format=%(refname)"]);
             // The call fails where the copy does not have the commit.
-            let said = call.arg(format!("--contains={commit}")).arg("refs/remotes/").run()?;
+            let said = call
+                .arg(format!("--contains={commit}"))
+                .arg("refs/remotes/")
+                .run()?;
             if said.status == Some(0) && !said.stdout.is_empty() {
                 return Ok(true);
             }
         }
         for copy in &copies.git_dirs {
-            let Some(url) = self.submodule_remote(copy)? else { continue };
-            let call = self.git.submodule_online(vault, self.allows_files(copy)?, "ask the remote of a submodule");
-            let call = call.brief().args(["ls-remote", "--quiet", "--heads", "--tags", "--end-of-options"]);
+            let Some(url) = self.submodule_remote(copy)? else {
+                continue;
+            };
+            let call = self.git.in_submodule_online(
+                vault,
+                self.allows_file_transport(copy)?,
+                "ask the remote of a submodule",
+            );
+            let call = call.with_short_timeout().args([
+                "ls-remote",
+                "--quiet",
+                "--heads",
+                "--tags",
+                "--end-of-options",
+            ]);
             // A remote that does not answer counts as not having the commit.
-            let Ok(said) = call.arg(url).run() else { continue };
-            let listed = text_of(&said.stdout);
-            for tip in listed.lines().filter_map(|line| line.split_whitespace().next()) {
-                let call =
-                    self.git.ours(vault, "compare with the remote of a submodule").also_objects(&copy.join("objects"));
-                let contains = || call.args(["merge-base", "--is-ancestor", commit.as_str(), tip]).run();
+            let Ok(said) = call.arg(url).run() else {
+                continue;
+            };
+            let listed = path_to_text(&said.stdout);
+            for tip in listed
+                .lines()
+                .filter_map(|line| line.split_whitespace().next())
+            {
+                let call = self
+                    .git
+                    .in_vault(vault, "compare with the remote of a submodule")
+                    .alternate_objects(&copy.join("objects"));
+                let contains = || {
+                    call.args(["merge-base", "--is-ancestor", commit.as_str(), tip])
+                        .run()
+                };
                 if tip == commit.as_str() || contains()?.status == Some(0) {
                     return Ok(true);
                 }
@@ -385,22 +534,40 @@ impl GitAdapter {
 
     /// Copies a commit that only the vault has into the user's copy of the submodule, from where a
     /// person can push it.
-    fn offer(&self, vault: &Path, copies: &UserCopies, commit: &CommitId) {
-        let Some(copy) = copies.git_dirs.first() else { return };
-        let call = self.git.ours(copy, "copy a commit into your submodule").args(FETCH).arg(vault);
-        if let Err(error) = call.arg(format!("+{commit}:refs/regatta/keep/{commit}")).done() {
-            tracing::warn!(%commit, %error, "could not copy a submodule's commit into the user's repository");
+    fn copy_to_user(&self, vault: &Path, copies: &UserCopies, commit: &CommitId) {
+        let Some(copy) = copies.git_dirs.first() else {
+            return;
+        };
+        let call = self
+            .git
+            .in_vault(copy, "copy a commit into your submodule")
+            .args(FETCH_OPTIONS)
+            .arg(vault);
+        if let Err(error) = call
+            .arg(format!("+{commit}:refs/regatta/keep/{commit}"))
+            .run_expecting_success()
+        {
+            tracing::warn!(%commit, %error, "could not copy a submodule's commit into the user's \
+                repository");
         }
     }
 
     /// Imports the commits of a commit's submodules into the vault, as far as the user's copies
     /// have them, so that a runner can fetch them.
-    pub(crate) fn gather_submodules(&self, repo: &Repo, vault: &Path, commit: &CommitId) -> Result<(), GitError> {
+    pub(crate) fn import_submodules(
+        &self,
+        repo: &ProjectRepo,
+        vault: &Path,
+        commit: &CommitId,
+    ) -> Result<(), GitError> {
         let submodules = self.submodules_at(vault, commit)?;
         if submodules.is_empty() {
             return Ok(());
         }
-        let copies = UserCopies { is_offline: true, ..UserCopies::of_project(&self.discover_at(&repo.path)?) };
+        let copies = UserCopies {
+            is_offline: true,
+            ..UserCopies::of_project(&self.discover_at(&repo.path)?)
+        };
         let (mut left, mut seen) = (vec![(copies, submodules)], HashSet::new());
         while let Some((around, submodules)) = left.pop() {
             for Submodule { path, commit, name } in submodules {
@@ -410,7 +577,10 @@ impl GitAdapter {
                 }
                 // A local workspace would report a missing commit. A runner's workspace has an
                 // empty folder instead.
-                if self.fetch_submodule(repo, vault, &copies, (&path, &commit)).unwrap_or(false) {
+                if self
+                    .fetch_submodule(repo, vault, &copies, (&path, &commit))
+                    .unwrap_or(false)
+                {
                     left.push((copies, self.submodules_at(vault, &commit)?));
                 }
             }
@@ -419,17 +589,30 @@ impl GitAdapter {
     }
 
     /// Lists the submodules of the user's checkout.
-    pub(crate) fn submodules_of(&self, user: &UserRepo) -> Result<Vec<SubmoduleFacts>, GitError> {
-        if user.bare || !disk::occupied(&user.top.join(".gitmodules")) {
+    pub(crate) fn checkout_submodules(
+        &self,
+        user: &UserRepo,
+    ) -> Result<Vec<SubmoduleFacts>, GitError> {
+        if user.is_bare || !disk::is_occupied(&user.top.join(".gitmodules")) {
             return Ok(vec![]);
         }
-        let entries = self.git.users(&user.top, "list your submodules").args(["ls-files", "--stage", "-z"]).list()?;
+        let entries = self
+            .git
+            .in_checkout(&user.top, "list your submodules")
+            .args(["ls-files", "--stage", "-z"])
+            .run_for_list()?;
         let mut found = Vec::new();
         for entry in entries.iter().filter(|entry| entry.starts_with(b"160000 ")) {
-            let Some(tab) = entry.iter().position(|byte| *byte == b'\t') else { continue };
+            let Some(tab) = entry.iter().position(|byte| *byte == b'\t') else {
+                continue;
+            };
             let path = &entry[tab + 1..];
-            let is_checked_out = disk::occupied(&user.top.join(path_of(path)).join(".git"));
-            found.push(SubmoduleFacts { path: text_of(path), is_checked_out });
+            let is_checked_out =
+                disk::is_occupied(&user.top.join(path_from_bytes(path)).join(".git"));
+            found.push(SubmoduleFacts {
+                path: path_to_text(path),
+                is_checked_out,
+            });
         }
         Ok(found)
     }

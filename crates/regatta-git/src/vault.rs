@@ -8,14 +8,14 @@
 use std::path::{Path, PathBuf};
 
 use regatta_core::ids::{AttemptId, CommitId};
-use regatta_engine::ports::git::{Authorship, GitError, Repo};
+use regatta_engine::ports::git::{Authorship, GitError, ProjectRepo};
 
-use crate::places::Key;
-use crate::{GitAdapter, disk, words};
+use crate::layout::LockKey;
+use crate::{GitAdapter, disk, errors};
 
 /// The trunk as last seen in the user's repository. It is a copy, so moving it does not affect the
 /// user.
-pub(crate) const SEEN: &str = "refs/regatta/trunk";
+pub(crate) const TRUNK_REF: &str = "refs/regatta/trunk";
 
 pub(crate) fn base_ref(attempt: AttemptId) -> String {
     format!("refs/regatta/base/{attempt}")
@@ -26,111 +26,138 @@ pub(crate) fn keep_ref(attempt: AttemptId) -> String {
 }
 
 /// Returns the ref that keeps the old trunk after it was rewritten or rebased onto a remote's.
-pub(crate) fn kept_trunk(old: &CommitId) -> String {
+pub(crate) fn kept_trunk_ref(old: &CommitId) -> String {
     format!("refs/regatta/keep/trunk-{old}")
 }
 
 /// The largest number of commits that are searched for a trunk's last tip before git is called.
-const NEAR: usize = 16;
+const MAX_NEAR_COMMITS: usize = 16;
 
 /// Returns git's option for the object format with ids of this length.
 pub(crate) fn object_format(id: &CommitId) -> &'static str {
-    if id.as_str().len() == 64 { "--object-format=sha256" } else { "--object-format=sha1" }
+    if id.as_str().len() == 64 {
+        "--object-format=sha256"
+    } else {
+        "--object-format=sha1"
+    }
 }
 
 impl GitAdapter {
     /// Returns the project's vault, and creates it if there is none.
-    pub(crate) fn vault(&self, repo: &Repo) -> Result<PathBuf, GitError> {
-        self.locks.holding(Key::Vault(repo.project.clone()), || self.vault_held(repo))
+    pub(crate) fn vault(&self, repo: &ProjectRepo) -> Result<PathBuf, GitError> {
+        self.locks
+            .with_lock(LockKey::Vault(repo.project.clone()), || {
+                self.vault_under_lock(repo)
+            })
     }
 
-    fn vault_held(&self, repo: &Repo) -> Result<PathBuf, GitError> {
-        let vault = self.places.vault(&repo.project);
+    fn vault_under_lock(&self, repo: &ProjectRepo) -> Result<PathBuf, GitError> {
+        let vault = self.layout.vault(&repo.project);
         if vault.is_dir() {
             return Ok(vault);
         }
         let user = self.discover_at(&repo.path)?;
         let tip = self.trunk_tip(&user, repo)?;
-        self.make_vault(repo, &tip, |new| self.fetch_trunk(new, &user.common, repo))
+        self.make_vault(repo, &tip, |new| {
+            self.fetch_trunk(new, &user.common_dir, repo)
+        })
     }
 
     /// Creates the project's vault with the object format of `tip`. `fill` fills it before it gets
     /// its final name.
     pub(crate) fn make_vault(
         &self,
-        repo: &Repo,
+        repo: &ProjectRepo,
         tip: &CommitId,
         fill: impl FnOnce(&Path) -> Result<(), GitError>,
     ) -> Result<PathBuf, GitError> {
-        let vault = self.places.vault(&repo.project);
+        let vault = self.layout.vault(&repo.project);
         // Created under another name and renamed, so that a crash leaves no partial vault. A
         // leftover of a crash was never used.
-        let new = self.places.unborn_vault(&repo.project);
-        disk::remove(&new)?;
+        let new = self.layout.vault_in_creation(&repo.project);
+        disk::remove_tree(&new)?;
         disk::make_dirs(&new)?;
         let (config, text) = self.git.global_config();
         if !config.exists() {
-            disk::write(config, text.as_bytes())?;
+            disk::write_synced(config, text.as_bytes())?;
         }
         self.git
-            .ours_in(&new, "create the vault")
+            .in_dir(&new, "create the vault")
             .args(["init", "--quiet", "--bare", "--template="])
             .arg(object_format(tip))
-            .done()?;
+            .run_expecting_success()?;
         // A landing's commit is fetched by its id, because no ref has it until it has landed.
-        disk::append(&new.join("config"), b"[uploadpack]\n\tallowAnySHA1InWant = true\n")?;
+        disk::append(
+            &new.join("config"),
+            b"[uploadpack]\n\tallowAnySHA1InWant = true\n",
+        )?;
         disk::make_dirs(&new.join("info"))?;
-        disk::write(&new.join("info").join("exclude"), b".regatta/\n")?;
+        disk::write_synced(&new.join("info").join("exclude"), b".regatta/\n")?;
         disk::make_dirs(&new.join("regatta"))?;
         fill(&new)?;
         disk::sync_objects(&new)?;
-        disk::rename(&new, &vault)?;
+        disk::rename_synced(&new, &vault)?;
         Ok(vault)
     }
 
     /// Updates the vault to the user's trunk and returns its tip.
-    pub(crate) fn refresh(&self, repo: &Repo) -> Result<CommitId, GitError> {
-        self.locks.holding(Key::Vault(repo.project.clone()), || {
-            let vault = self.vault_held(repo)?;
-            let user = self.discover_at(&repo.path)?;
-            let tip = self.trunk_tip(&user, repo)?;
-            let before = self.find(&vault, SEEN)?;
-            if before.as_ref() == Some(&tip) {
-                return Ok(tip);
-            }
-            // Landed commits were made in this vault, so they need not be fetched back. The
-            // exception is a fetch that a power cut interrupted: it may have left a commit without
-            // its files, because git unpacks a few objects one by one and commits come first.
-            let begun = self.places.fetching(&vault);
-            if !begun.exists() && self.find(&vault, &format!("{tip}^{{commit}}"))?.is_some() {
-                let keep = self.keep_if_dropped(&vault, before.as_ref(), &tip)?;
-                self.update_refs(&vault, format!("{keep}update {SEEN} {tip}\n"))?;
-                return Ok(tip);
-            }
-            disk::write(&begun, b"")?;
-            disk::sync_dir(begun.parent().unwrap_or(&vault))?;
-            self.fetch_trunk(&vault, &user.common, repo)?;
-            disk::sync_objects(&vault)?;
-            disk::remove(&begun)?;
-            // The trunk may have moved since, so the fetched commit counts.
-            let tip = self.find(&vault, SEEN)?.ok_or_else(|| words::no_such_branch(&repo.trunk, &user.top))?;
-            let keep = self.keep_if_dropped(&vault, before.as_ref(), &tip)?;
-            if !keep.is_empty() {
-                self.update_refs(&vault, keep)?;
-            }
-            Ok(tip)
-        })
+    pub(crate) fn refresh_trunk(&self, repo: &ProjectRepo) -> Result<CommitId, GitError> {
+        self.locks
+            .with_lock(LockKey::Vault(repo.project.clone()), || {
+                let vault = self.vault_under_lock(repo)?;
+                let user = self.discover_at(&repo.path)?;
+                let tip = self.trunk_tip(&user, repo)?;
+                let before = self.find_object(&vault, TRUNK_REF)?;
+                if before.as_ref() == Some(&tip) {
+                    return Ok(tip);
+                }
+                // Landed commits were made in this vault, so they need not be fetched back. The
+                // exception is a fetch that a power cut interrupted: it may have left a commit
+                // without its files, because git unpacks a few objects one by one and commits come
+                // first.
+                let begun = self.layout.fetch_marker(&vault);
+                if !begun.exists()
+                    && self
+                        .find_object(&vault, &format!("{tip}^{{commit}}"))?
+                        .is_some()
+                {
+                    let keep = self.keep_rewritten_trunk(&vault, before.as_ref(), &tip)?;
+                    self.update_refs(&vault, format!("{keep}update {TRUNK_REF} {tip}\n"))?;
+                    return Ok(tip);
+                }
+                disk::write_synced(&begun, b"")?;
+                disk::sync_dir(begun.parent().unwrap_or(&vault))?;
+                self.fetch_trunk(&vault, &user.common_dir, repo)?;
+                disk::sync_objects(&vault)?;
+                disk::remove_tree(&begun)?;
+                // The trunk may have moved since, so the fetched commit counts.
+                let tip = self
+                    .find_object(&vault, TRUNK_REF)?
+                    .ok_or_else(|| errors::no_such_branch(&repo.trunk, &user.top))?;
+                let keep = self.keep_rewritten_trunk(&vault, before.as_ref(), &tip)?;
+                if !keep.is_empty() {
+                    self.update_refs(&vault, keep)?;
+                }
+                Ok(tip)
+            })
     }
 
     /// Returns the ref update that keeps the old trunk if somebody rewrote it, because landed
     /// commits are kept even if the user's trunk drops them (Q3).
-    fn keep_if_dropped(&self, vault: &Path, before: Option<&CommitId>, tip: &CommitId) -> Result<String, GitError> {
-        let Some(before) = before else { return Ok(String::new()) };
+    fn keep_rewritten_trunk(
+        &self,
+        vault: &Path,
+        before: Option<&CommitId>,
+        tip: &CommitId,
+    ) -> Result<String, GitError> {
+        let Some(before) = before else {
+            return Ok(String::new());
+        };
         // The new trunk is usually a few commits ahead of the old one, which is found without a
         // process.
-        let near = self.with_odb(vault, |odb| {
+        let near = self.with_object_store(vault, |odb| {
             let mut at = tip.clone();
-            for _ in 0..NEAR {
+            for _ in 0..MAX_NEAR_COMMITS {
                 match odb.commit(&at)?.parents.first() {
                     Some(parent) if parent == before => return Ok(true),
                     Some(parent) => at = parent.clone(),
@@ -139,35 +166,46 @@ impl GitAdapter {
             }
             Ok(false)
         })?;
-        if near || self.contains(vault, tip, before)? {
+        if near || self.history_contains(vault, tip, before)? {
             return Ok(String::new());
         }
-        Ok(format!("update {} {before}\n", kept_trunk(before)))
+        Ok(format!("update {} {before}\n", kept_trunk_ref(before)))
     }
 
-    fn fetch_trunk(&self, vault: &Path, user: &Path, repo: &Repo) -> Result<(), GitError> {
+    fn fetch_trunk(&self, vault: &Path, user: &Path, repo: &ProjectRepo) -> Result<(), GitError> {
         self.git
-            .ours(vault, "fetch the trunk into the vault")
-            .args(FETCH)
+            .in_vault(vault, "fetch the trunk into the vault")
+            .args(FETCH_OPTIONS)
             .arg(user)
-            .arg(format!("+refs/heads/{}:{SEEN}", repo.trunk))
-            .done()
+            .arg(format!("+refs/heads/{}:{TRUNK_REF}", repo.trunk))
+            .run_expecting_success()
             .map(drop)
             .map_err(|error| {
                 let grafts = [user.join("info/grafts"), user.join(".git/info/grafts")];
-                if grafts.iter().any(|file| file.exists()) { words::grafted(user, &error) } else { error }
+                if grafts.iter().any(|file| file.exists()) {
+                    errors::grafted(user, &error)
+                } else {
+                    error
+                }
             })
     }
 
     /// Returns the vault with `commit` in it, after looking for the commit on the user's trunk if
     /// necessary.
-    pub(crate) fn vault_with(&self, repo: &Repo, commit: &CommitId) -> Result<PathBuf, GitError> {
+    pub(crate) fn vault_with(
+        &self,
+        repo: &ProjectRepo,
+        commit: &CommitId,
+    ) -> Result<PathBuf, GitError> {
         let vault = self.vault(repo)?;
-        let has = || self.find(&vault, &format!("{commit}^{{commit}}")).map(|it| it.is_some());
+        let has = || {
+            self.find_object(&vault, &format!("{commit}^{{commit}}"))
+                .map(|it| it.is_some())
+        };
         if !has()? {
-            self.refresh(repo)?;
+            self.refresh_trunk(repo)?;
             if !has()? {
-                return Err(words::no_such_commit(commit));
+                return Err(errors::no_such_commit(commit));
             }
         }
         Ok(vault)
@@ -175,13 +213,22 @@ impl GitAdapter {
 
     /// Returns the object with this name in the vault, if any. The name is a full ref or an id that
     /// this crate made.
-    pub(crate) fn find(&self, vault: &Path, name: &str) -> Result<Option<CommitId>, GitError> {
-        self.with_odb(vault, |odb| odb.find(name))
+    pub(crate) fn find_object(
+        &self,
+        vault: &Path,
+        name: &str,
+    ) -> Result<Option<CommitId>, GitError> {
+        self.with_object_store(vault, |odb| odb.find_object(name))
     }
 
     /// Returns the tree of a commit.
-    pub(crate) fn tree_of(&self, vault: &Path, commit: &CommitId) -> Result<CommitId, GitError> {
-        self.with_odb(vault, |odb| odb.commit(commit)).map(|it| it.tree)
+    pub(crate) fn tree_of_commit(
+        &self,
+        vault: &Path,
+        commit: &CommitId,
+    ) -> Result<CommitId, GitError> {
+        self.with_object_store(vault, |odb| odb.commit(commit))
+            .map(|it| it.tree)
     }
 
     /// Makes a commit that depends only on the arguments, and waits until it is on disk.
@@ -192,7 +239,7 @@ impl GitAdapter {
         parents: &[&CommitId],
         by: &Authorship,
     ) -> Result<CommitId, GitError> {
-        self.with_odb(vault, |odb| {
+        self.with_object_store(vault, |odb| {
             let commit = odb.write_commit(tree, parents, by)?;
             odb.adopt()?;
             Ok(commit)
@@ -201,7 +248,11 @@ impl GitAdapter {
 
     /// Changes refs of the vault in one transaction, and waits until their names are on disk.
     pub(crate) fn update_refs(&self, vault: &Path, changes: String) -> Result<(), GitError> {
-        self.git.ours(vault, "update the vault's refs").args(["update-ref", "--stdin"]).input(changes.into()).done()?;
+        self.git
+            .in_vault(vault, "update the vault's refs")
+            .args(["update-ref", "--stdin"])
+            .input(changes.into())
+            .run_expecting_success()?;
         for folder in ["base", "keep", "dropped"] {
             let folder = vault.join("refs").join("regatta").join(folder);
             if folder.is_dir() {
@@ -213,7 +264,7 @@ impl GitAdapter {
 }
 
 /// The options of a fetch that brings objects and nothing else.
-pub(crate) const FETCH: [&str; 8] = [
+pub(crate) const FETCH_OPTIONS: [&str; 8] = [
     "fetch",
     "--quiet",
     "--no-tags",

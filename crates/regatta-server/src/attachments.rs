@@ -14,61 +14,100 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use regatta_api::Problem;
-use regatta_core::bus::{Attachment, LARGEST_ATTACHMENT, MOST_ATTACHMENTS};
+use regatta_core::bus::{Attachment, MAX_ATTACHMENT_BYTES, MAX_ATTACHMENTS};
 use rustix::fs::{Mode, OFlags, ResolveFlags};
 use sha2::{Digest, Sha256};
 
 /// The directory of attachments in a data directory.
-const DIRECTORY: &str = "attachments";
+const ATTACHMENTS_DIR: &str = "attachments";
 
 /// The places that a caller may attach files from.
-pub(crate) enum Reach {
+pub(crate) enum AttachmentSources {
     /// Everywhere that the daemon can read, because the caller is the daemon's own user.
     Everywhere,
     /// Below one of these directories.
-    Below(Vec<PathBuf>),
+    Within(Vec<PathBuf>),
 }
 
 /// Copies files into the store, in order.
-pub(crate) fn take_in(data_dir: &Path, reach: &Reach, paths: &[String]) -> Result<Vec<Attachment>, Problem> {
-    if paths.len() > MOST_ATTACHMENTS {
+pub(crate) fn store_files(
+    data_dir: &Path,
+    reach: &AttachmentSources,
+    paths: &[String],
+) -> Result<Vec<Attachment>, Problem> {
+    if paths.len() > MAX_ATTACHMENTS {
         return Err(Problem::new(
             400,
             "too_many",
-            format!("a message has at most {MOST_ATTACHMENTS} attachments"),
+            format!("a message has at most {MAX_ATTACHMENTS} attachments"),
             "send the others with another message",
         ));
     }
-    paths.iter().map(|it| take_in_one(data_dir, reach, it)).collect()
+    paths
+        .iter()
+        .map(|it| store_file(data_dir, reach, it))
+        .collect()
 }
 
-fn take_in_one(data_dir: &Path, reach: &Reach, path: &str) -> Result<Attachment, Problem> {
-    let bad = |what: String| Problem::new(422, "bad_attachment", what, "attach a file of your own, of at most 4 MiB");
+fn store_file(
+    data_dir: &Path,
+    reach: &AttachmentSources,
+    path: &str,
+) -> Result<Attachment, Problem> {
+    let bad = |what: String| {
+        Problem::new(
+            422,
+            "bad_attachment",
+            what,
+            "attach a file of your own, of at most 4 MiB",
+        )
+    };
     let shown: String = path.chars().take(200).collect();
-    let file = open(reach, path).map_err(|it| bad(format!("{shown} cannot be attached: {it}")))?;
-    let meta = file.metadata().map_err(|it| bad(format!("{shown} cannot be attached: {it}")))?;
+    let file =
+        open_source(reach, path).map_err(|it| bad(format!("{shown} cannot be attached: {it}")))?;
+    let meta = file
+        .metadata()
+        .map_err(|it| bad(format!("{shown} cannot be attached: {it}")))?;
     if !meta.is_file() {
         return Err(bad(format!("{shown} is not a file")));
     }
     let mut bytes = Vec::new();
-    let read = file.take(LARGEST_ATTACHMENT + 1).read_to_end(&mut bytes);
+    let read = file.take(MAX_ATTACHMENT_BYTES + 1).read_to_end(&mut bytes);
     read.map_err(|it| bad(format!("{shown} cannot be read: {it}")))?;
-    if bytes.len() as u64 > LARGEST_ATTACHMENT {
-        return Err(bad(format!("{shown} is larger than {} MiB", LARGEST_ATTACHMENT / (1024 * 1024))));
+    if bytes.len() as u64 > MAX_ATTACHMENT_BYTES {
+        return Err(bad(format!(
+            "{shown} is larger than {} MiB",
+            MAX_ATTACHMENT_BYTES / (1024 * 1024)
+        )));
     }
-    let sha256 = hash(&bytes);
-    keep(data_dir, &sha256, &bytes).map_err(|it| {
-        Problem::new(507, "io", format!("{shown} could not be stored: {it}"), "see what is wrong: regatta doctor")
+    let sha256 = sha256_hex(&bytes);
+    store_bytes(data_dir, &sha256, &bytes).map_err(|it| {
+        Problem::new(
+            507,
+            "io",
+            format!("{shown} could not be stored: {it}"),
+            "see what is wrong: regatta doctor",
+        )
     })?;
-    let name = Path::new(path).file_name().map_or_else(|| "file".into(), |it| it.to_string_lossy().into_owned());
-    let name = name.chars().filter(|it| !it.is_control()).take(200).collect();
-    Ok(Attachment { name, bytes: bytes.len() as u64, sha256 })
+    let name = Path::new(path)
+        .file_name()
+        .map_or_else(|| "file".into(), |it| it.to_string_lossy().into_owned());
+    let name = name
+        .chars()
+        .filter(|it| !it.is_control())
+        .take(200)
+        .collect();
+    Ok(Attachment {
+        name,
+        bytes: bytes.len() as u64,
+        sha256,
+    })
 }
 
 /// Opens a path without waiting for the writer of a pipe, and without acquiring a terminal.
-fn open(reach: &Reach, path: &str) -> std::io::Result<File> {
+fn open_source(reach: &AttachmentSources, path: &str) -> std::io::Result<File> {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
-    let Reach::Below(places) = reach else {
+    let AttachmentSources::Within(places) = reach else {
         if !Path::new(path).is_absolute() {
             return Err(std::io::Error::other("its path is not absolute"));
         }
@@ -79,14 +118,26 @@ fn open(reach: &Reach, path: &str) -> std::io::Result<File> {
         // Links in the directory's own path belong to the user. Below it no link may lead outside.
         let place = place.canonicalize()?;
         let path = Path::new(path);
-        let below = if path.is_absolute() { path.strip_prefix(&place).ok() } else { Some(path) };
-        let Some(below) = below.filter(|it| !it.as_os_str().is_empty()) else { continue };
-        let dir = rustix::fs::open(&place, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+        let below = if path.is_absolute() {
+            path.strip_prefix(&place).ok()
+        } else {
+            Some(path)
+        };
+        let Some(below) = below.filter(|it| !it.as_os_str().is_empty()) else {
+            continue;
+        };
+        let dir = rustix::fs::open(
+            &place,
+            OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC,
+            Mode::empty(),
+        )?;
         let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
         match rustix::fs::openat2(&dir, below, flags, Mode::empty(), resolve) {
             Ok(file) => return Ok(file.into()),
             Err(rustix::io::Errno::XDEV) => {
-                why = std::io::Error::other("it leads outside the directories that the caller may read")
+                why = std::io::Error::other(
+                    "it leads outside the directories that the caller may read",
+                )
             }
             Err(error) => why = error.into(),
         }
@@ -94,53 +145,74 @@ fn open(reach: &Reach, path: &str) -> std::io::Result<File> {
     Err(why)
 }
 
-fn hash(bytes: &[u8]) -> String {
-    Sha256::digest(bytes).iter().map(|it| format!("{it:02x}")).collect()
+fn sha256_hex(bytes: &[u8]) -> String {
+    Sha256::digest(bytes)
+        .iter()
+        .map(|it| format!("{it:02x}"))
+        .collect()
 }
 
-fn place(data_dir: &Path, sha256: &str) -> PathBuf {
-    data_dir.join(DIRECTORY).join(&sha256[..2]).join(&sha256[2..])
+fn stored_path(data_dir: &Path, sha256: &str) -> PathBuf {
+    data_dir
+        .join(ATTACHMENTS_DIR)
+        .join(&sha256[..2])
+        .join(&sha256[2..])
 }
 
 /// Stores bytes under their hash, completely or not at all (D8).
-fn keep(data_dir: &Path, sha256: &str, bytes: &[u8]) -> std::io::Result<()> {
-    let path = place(data_dir, sha256);
+fn store_bytes(data_dir: &Path, sha256: &str, bytes: &[u8]) -> std::io::Result<()> {
+    let path = stored_path(data_dir, sha256);
     if path.exists() {
         return Ok(());
     }
     let dir = path.parent().unwrap_or(data_dir);
-    std::fs::DirBuilder::new().recursive(true).mode_private().create(dir)?;
+    std::fs::DirBuilder::new()
+        .recursive(true)
+        .mode_private()
+        .create(dir)?;
     // Two callers that attach the same file at once must not write to one temporary file.
-    let nth = NTH.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    let nth = TEMPORARY_COUNTER.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
     let temporary = path.with_extension(format!("new-{}-{nth}", std::process::id()));
-    let mut file = std::fs::OpenOptions::new().create_new(true).write(true).mode(0o600).open(&temporary)?;
+    let mut file = std::fs::OpenOptions::new()
+        .create_new(true)
+        .write(true)
+        .mode(0o600)
+        .open(&temporary)?;
     file.write_all(bytes)?;
     file.sync_all()?;
     std::fs::rename(&temporary, &path)?;
     File::open(dir)?.sync_all()
 }
 
-static NTH: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
+static TEMPORARY_COUNTER: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
 
 /// Reads a stored attachment.
-pub(crate) fn read(data_dir: &Path, it: &Attachment) -> Result<Vec<u8>, Problem> {
-    let gone = |what: String| Problem::new(500, "attachment_lost", what, "ask its sender to send it again");
+pub(crate) fn read_stored(data_dir: &Path, it: &Attachment) -> Result<Vec<u8>, Problem> {
+    let gone = |what: String| {
+        Problem::new(
+            500,
+            "attachment_lost",
+            what,
+            "ask its sender to send it again",
+        )
+    };
     if it.sha256.len() != 64 || !it.sha256.bytes().all(|it| it.is_ascii_hexdigit()) {
         return Err(gone(format!("{} has no valid hash", it.name)));
     }
-    let bytes = std::fs::read(place(data_dir, &it.sha256)).map_err(|error| gone(format!("{}: {error}", it.name)))?;
-    if hash(&bytes) != it.sha256 {
+    let bytes = std::fs::read(stored_path(data_dir, &it.sha256))
+        .map_err(|error| gone(format!("{}: {error}", it.name)))?;
+    if sha256_hex(&bytes) != it.sha256 {
         return Err(gone(format!("the stored copy of {} is damaged", it.name)));
     }
     Ok(bytes)
 }
 
 /// Creates directories that only their owner can read.
-trait Private {
+trait PrivateDirBuilder {
     fn mode_private(&mut self) -> &mut Self;
 }
 
-impl Private for std::fs::DirBuilder {
+impl PrivateDirBuilder for std::fs::DirBuilder {
     fn mode_private(&mut self) -> &mut Self {
         std::os::unix::fs::DirBuilderExt::mode(self, 0o700)
     }
@@ -164,39 +236,93 @@ mod tests {
         link("..", "up");
         link("sub/a.txt", "in");
         link("/proc/self/fd", "magic");
-        let reach = Reach::Below(vec![work.clone()]);
-        let attach = |path: &str| take_in(data.path(), &reach, &[path.to_owned()]);
+        let reach = AttachmentSources::Within(vec![work.clone()]);
+        let attach = |path: &str| store_files(data.path(), &reach, &[path.to_owned()]);
         let whole = work.canonicalize().unwrap().join("sub/a.txt");
         for good in ["sub/a.txt", "in", whole.to_str().unwrap()] {
             let found = attach(good).unwrap().remove(0);
-            assert_eq!((found.bytes, read(data.path(), &found).unwrap()), (5, b"hello".to_vec()), "{good}");
+            assert_eq!(
+                (found.bytes, read_stored(data.path(), &found).unwrap()),
+                (5, b"hello".to_vec()),
+                "{good}"
+            );
         }
         let outside = home.path().join("secret");
         let outside = outside.to_str().unwrap();
-        for bad in ["out", "up/secret", "../secret", outside, "sub", "", ".", "magic/0", "nothing", "/etc/passwd"] {
+        for bad in [
+            "out",
+            "up/secret",
+            "../secret",
+            outside,
+            "sub",
+            "",
+            ".",
+            "magic/0",
+            "nothing",
+            "/etc/passwd",
+        ] {
             assert_eq!(attach(bad).unwrap_err().code, "bad_attachment", "{bad}");
         }
-        assert_eq!(take_in(data.path(), &Reach::Everywhere, &[outside.to_owned()]).unwrap()[0].name, "secret");
-        assert!(take_in(data.path(), &Reach::Everywhere, &["work/sub/a.txt".into()]).is_err(), "a relative path is refused here");
+        assert_eq!(
+            store_files(
+                data.path(),
+                &AttachmentSources::Everywhere,
+                &[outside.to_owned()]
+            )
+            .unwrap()[0]
+                .name,
+            "secret"
+        );
+        assert!(
+            store_files(
+                data.path(),
+                &AttachmentSources::Everywhere,
+                &["work/sub/a.txt".into()]
+            )
+            .is_err(),
+            "a relative path is refused here"
+        );
     }
 
     #[test]
     fn too_large_attachments_and_pipes_are_refused_and_damage_is_detected() {
         let (data, home) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-        let reach = Reach::Below(vec![home.path().to_owned()]);
+        let reach = AttachmentSources::Within(vec![home.path().to_owned()]);
         let write = |name: &str, size: u64| {
-            File::create(home.path().join(name)).unwrap().set_len(size).unwrap();
-            take_in(data.path(), &reach, &[name.to_owned()])
+            File::create(home.path().join(name))
+                .unwrap()
+                .set_len(size)
+                .unwrap();
+            store_files(data.path(), &reach, &[name.to_owned()])
         };
-        assert!(write("most", LARGEST_ATTACHMENT).is_ok());
-        assert_eq!(write("more", LARGEST_ATTACHMENT + 1).unwrap_err().code, "bad_attachment");
+        assert!(write("most", MAX_ATTACHMENT_BYTES).is_ok());
+        assert_eq!(
+            write("more", MAX_ATTACHMENT_BYTES + 1).unwrap_err().code,
+            "bad_attachment"
+        );
         // A pipe without a writer does not block.
-        rustix::fs::mkfifoat(rustix::fs::CWD, home.path().join("pipe"), Mode::from_raw_mode(0o600)).unwrap();
-        assert_eq!(take_in(data.path(), &reach, &["pipe".into()]).unwrap_err().code, "bad_attachment");
-        let many = vec!["most".to_owned(); MOST_ATTACHMENTS + 1];
-        assert_eq!(take_in(data.path(), &reach, &many).unwrap_err().code, "too_many");
+        rustix::fs::mkfifoat(
+            rustix::fs::CWD,
+            home.path().join("pipe"),
+            Mode::from_raw_mode(0o600),
+        )
+        .unwrap();
+        assert_eq!(
+            store_files(data.path(), &reach, &["pipe".into()])
+                .unwrap_err()
+                .code,
+            "bad_attachment"
+        );
+        let many = vec!["most".to_owned(); MAX_ATTACHMENTS + 1];
+        assert_eq!(
+            store_files(data.path(), &reach, &many).unwrap_err().code,
+            "too_many"
+        );
         let kept = write("small", 3).unwrap().remove(0);
-        std::fs::write(place(data.path(), &kept.sha256), "xyz").unwrap();
-        assert_eq!(read(data.path(), &kept).unwrap_err().code, "attachment_lost");
+        std::fs::write(stored_path(data.path(), &kept.sha256), "xyz").unwrap();
+        assert_eq!(
+            read_stored(data.path(), &kept).unwrap_err().code,
+            "attachment_lost"
+        );
     }
 }

@@ -4,8 +4,8 @@
 //! of the caller, and also the refused writes. It is an append-only file beside the store,
 //! `audit.jsonl`. A line is written before its caller is answered, so every acknowledged write is
 //! in the log, however the daemon ends. Lines of callers that are answered together are written
-//! together. The file is synchronised to disk within [`SYNC`]: only a crash of the whole machine
-//! can lose the lines of that moment, and the store still has their changes. Full files are
+//! together. The file is synchronised to disk within [`SYNC_INTERVAL`]: only a crash of the whole
+//! machine can lose the lines of that moment, and the store still has their changes. Full files are
 //! rotated, and the oldest is deleted when there are too many.
 //!
 //! The log is not in the store, because a refused write would cost a transaction each, and because
@@ -20,68 +20,80 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use regatta_api::input;
-use regatta_api::view::AuditView;
+use regatta_api::view::AuditLineView;
 use serde_json::Value;
 use tokio::sync::Notify;
 
 /// Maximum size of one file, and number of rotated files.
-const LARGEST: u64 = 16 * 1024 * 1024;
-const KEPT: usize = 15;
+const MAX_FILE_BYTES: u64 = 16 * 1024 * 1024;
+const MAX_ROTATED_FILES: usize = 15;
 /// Maximum time until a line is synchronised to disk.
-const SYNC: Duration = Duration::from_millis(500);
+const SYNC_INTERVAL: Duration = Duration::from_millis(500);
 /// Maximum number of lines in one answer.
-const LARGEST_PAGE: usize = 10_000;
+const MAX_PAGE_LINES: usize = 10_000;
 
 /// The audit log.
-pub(crate) struct Audit {
+pub(crate) struct AuditLog {
     path: PathBuf,
-    largest: u64,
-    open: Mutex<Open>,
+    max_file_bytes: u64,
+    open_file: Mutex<OpenFile>,
     /// Number of lines since the start that could not be written.
-    lost: AtomicU64,
+    lost_lines: AtomicU64,
     /// Signals that a line waits to be synchronised.
-    unsynced: Notify,
+    sync_needed: Notify,
 }
 
-struct Open {
+struct OpenFile {
     file: Arc<File>,
-    size: u64,
+    size_bytes: u64,
     /// The numbers of the last line and of the last written line.
-    last: u64,
-    written: u64,
+    last_number: u64,
+    last_written: u64,
     /// Lines that are not written yet; their callers wait.
-    waiting: Vec<u8>,
-    broken: bool,
+    unwritten: Vec<u8>,
+    did_last_write_fail: bool,
 }
 
-impl Audit {
+impl AuditLog {
     /// Opens the log in a data directory and continues after its last line.
-    pub(crate) fn open(dir: &Path) -> io::Result<Audit> {
-        Audit::of(dir.join("audit.jsonl"), LARGEST)
+    pub(crate) fn open(dir: &Path) -> io::Result<AuditLog> {
+        AuditLog::open_with_limit(dir.join("audit.jsonl"), MAX_FILE_BYTES)
     }
 
-    fn of(path: PathBuf, largest: u64) -> io::Result<Audit> {
-        let mut file = append(&path)?;
+    fn open_with_limit(path: PathBuf, largest: u64) -> io::Result<AuditLog> {
+        let mut file = open_for_append(&path)?;
         let mut size = file.metadata()?.len();
         let mut last = last_number(&path)?;
         if size == 0 {
-            last = last_number(&aside(&path, 1))?;
-        } else if !ends_whole(&path, size)? {
+            last = last_number(&rotated_path(&path, 1))?;
+        } else if !ends_with_newline(&path, size)? {
             // A line that a crash truncated is terminated, so that it cannot merge with the next
             // one.
             file.write_all(b"\n")?;
             size += 1;
         }
-        let open =
-            Mutex::new(Open { file: Arc::new(file), size, last, written: last, waiting: Vec::new(), broken: false });
-        Ok(Audit { path, largest, open, lost: AtomicU64::new(0), unsynced: Notify::new() })
+        let open = Mutex::new(OpenFile {
+            file: Arc::new(file),
+            size_bytes: size,
+            last_number: last,
+            last_written: last,
+            unwritten: Vec::new(),
+            did_last_write_fail: false,
+        });
+        Ok(AuditLog {
+            path,
+            max_file_bytes: largest,
+            open_file: open,
+            lost_lines: AtomicU64::new(0),
+            sync_needed: Notify::new(),
+        })
     }
 
     /// Synchronises written lines to disk until the daemon ends.
-    pub(crate) async fn keep_synced(&self) {
+    pub(crate) async fn run_sync(&self) {
         loop {
-            self.unsynced.notified().await;
-            tokio::time::sleep(SYNC).await;
+            self.sync_needed.notified().await;
+            tokio::time::sleep(SYNC_INTERVAL).await;
             self.sync().await;
         }
     }
@@ -92,7 +104,9 @@ impl Audit {
         let file = self.lock().file.clone();
         match tokio::task::spawn_blocking(move || file.sync_data()).await {
             Ok(Ok(())) => {}
-            Ok(Err(error)) => tracing::error!("could not synchronise the audit log to disk: {error}"),
+            Ok(Err(error)) => {
+                tracing::error!("could not synchronise the audit log to disk: {error}")
+            }
             Err(error) => tracing::error!("could not synchronise the audit log to disk: {error}"),
         }
     }
@@ -100,114 +114,128 @@ impl Audit {
     /// Adds a line and returns when it is written, together with the lines of callers that end at
     /// the same moment. A failure to write does not undo the change: it is logged, counted, and
     /// visible in `/readyz`.
-    pub(crate) async fn add(&self, line: AuditView) {
-        let number = self.put(line);
+    pub(crate) async fn append(&self, line: AuditLineView) {
+        let number = self.queue_line(line);
         tokio::task::yield_now().await; // other callers that are about to end add their lines
         self.write_up_to(number);
     }
 
     /// Adds a line without waiting for the lines of others.
-    pub(crate) fn add_now(&self, line: AuditView) {
-        let number = self.put(line);
+    pub(crate) fn append_now(&self, line: AuditLineView) {
+        let number = self.queue_line(line);
         self.write_up_to(number);
     }
 
-    fn put(&self, mut line: AuditView) -> u64 {
+    fn queue_line(&self, mut line: AuditLineView) -> u64 {
         let mut open = self.lock();
-        line.n = open.last + 1;
-        let before = open.waiting.len();
-        match serde_json::to_writer(&mut open.waiting, &line) {
+        line.n = open.last_number + 1;
+        let before = open.unwritten.len();
+        match serde_json::to_writer(&mut open.unwritten, &line) {
             Ok(()) => {
-                open.waiting.push(b'\n');
-                open.last = line.n;
-                self.unsynced.notify_one();
+                open.unwritten.push(b'\n');
+                open.last_number = line.n;
+                self.sync_needed.notify_one();
             }
             Err(error) => {
-                open.waiting.truncate(before);
-                self.lost.fetch_add(1, Relaxed);
+                open.unwritten.truncate(before);
+                self.lost_lines.fetch_add(1, Relaxed);
                 tracing::error!("could not format a line of the audit log: {error}");
             }
         }
-        open.last
+        open.last_number
     }
 
     /// Writes the waiting lines, unless another caller has written line `number` already.
     fn write_up_to(&self, number: u64) {
         let mut open = self.lock();
-        if open.written >= number || open.waiting.is_empty() {
+        if open.last_written >= number || open.unwritten.is_empty() {
             return;
         }
-        let text = std::mem::take(&mut open.waiting);
-        match self.write(&mut open, &text) {
+        let text = std::mem::take(&mut open.unwritten);
+        match self.write_text(&mut open, &text) {
             Ok(()) => {
-                open.written = open.last;
-                open.broken = false;
+                open.last_written = open.last_number;
+                open.did_last_write_fail = false;
             }
             Err(error) => {
-                self.lost.fetch_add(open.last - open.written, Relaxed);
-                if !open.broken {
+                self.lost_lines
+                    .fetch_add(open.last_number - open.last_written, Relaxed);
+                if !open.did_last_write_fail {
                     tracing::error!("could not write the audit log: {error}");
                 }
-                open.last = open.written;
-                open.broken = true;
+                open.last_number = open.last_written;
+                open.did_last_write_fail = true;
             }
         }
-        open.waiting = text;
-        open.waiting.clear(); // keeps its capacity for the next lines
+        open.unwritten = text;
+        open.unwritten.clear(); // keeps its capacity for the next lines
     }
 
-    fn write(&self, open: &mut Open, text: &[u8]) -> io::Result<()> {
-        if open.size > 0 && open.size + text.len() as u64 > self.largest {
-            self.put_aside(open)?;
+    fn write_text(&self, open: &mut OpenFile, text: &[u8]) -> io::Result<()> {
+        if open.size_bytes > 0 && open.size_bytes + text.len() as u64 > self.max_file_bytes {
+            self.rotate(open)?;
         }
-        if open.broken {
+        if open.did_last_write_fail {
             (&*open.file).write_all(b"\n")?; // terminates the rest of the last attempt
         }
         (&*open.file).write_all(text)?;
-        open.size += text.len() as u64;
+        open.size_bytes += text.len() as u64;
         Ok(())
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Open> {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> std::sync::MutexGuard<'_, OpenFile> {
+        self.open_file
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn put_aside(&self, open: &mut Open) -> io::Result<()> {
+    fn rotate(&self, open: &mut OpenFile) -> io::Result<()> {
         open.file.sync_all()?;
-        for nth in (1..KEPT).rev() {
-            match std::fs::rename(aside(&self.path, nth), aside(&self.path, nth + 1)) {
+        for nth in (1..MAX_ROTATED_FILES).rev() {
+            match std::fs::rename(
+                rotated_path(&self.path, nth),
+                rotated_path(&self.path, nth + 1),
+            ) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
                 _ => {}
             }
         }
-        std::fs::rename(&self.path, aside(&self.path, 1))?;
-        (open.file, open.size) = (Arc::new(append(&self.path)?), 0);
+        std::fs::rename(&self.path, rotated_path(&self.path, 1))?;
+        (open.file, open.size_bytes) = (Arc::new(open_for_append(&self.path)?), 0);
         Ok(())
     }
 
     /// Returns the number of lines that could not be written, and whether the last attempt failed.
-    pub(crate) fn lost(&self) -> (u64, bool) {
-        let broken = self.lock().broken;
-        (self.lost.load(Relaxed), broken)
+    pub(crate) fn write_failures(&self) -> (u64, bool) {
+        let broken = self.lock().did_last_write_fail;
+        (self.lost_lines.load(Relaxed), broken)
     }
 
     /// Returns the requested lines in order: the newest, or with `after` the oldest after that one.
-    pub(crate) fn read(&self, ask: &input::Audit) -> io::Result<Vec<AuditView>> {
-        let limit = ask.limit.clamp(1, LARGEST_PAGE);
-        let fits = |it: &AuditView| {
-            ask.by.as_ref().is_none_or(|by| it.by == *by || it.token == *by)
+    pub(crate) fn read(&self, ask: &input::AuditQuery) -> io::Result<Vec<AuditLineView>> {
+        let limit = ask.limit.clamp(1, MAX_PAGE_LINES);
+        let fits = |it: &AuditLineView| {
+            ask.by
+                .as_ref()
+                .is_none_or(|by| it.by == *by || it.token == *by)
                 && ask.verb.as_ref().is_none_or(|verb| it.verb == *verb)
-                && ask.about.as_ref().is_none_or(|about| it.about.as_ref() == Some(about))
+                && ask
+                    .about
+                    .as_ref()
+                    .is_none_or(|about| it.about.as_ref() == Some(about))
         };
         let mut found = std::collections::VecDeque::new();
-        for path in self.files() {
+        for path in self.all_files() {
             let file = match File::open(&path) {
                 Ok(file) => file,
-                Err(error) if error.kind() == io::ErrorKind::NotFound => continue, // rotated in the meantime
+                // rotated in the meantime
+                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
                 Err(error) => return Err(error),
             };
             for line in BufReader::new(file).split(b'\n') {
-                let Ok(line) = serde_json::from_slice::<AuditView>(&line?) else { continue };
+                let Ok(line) = serde_json::from_slice::<AuditLineView>(&line?) else {
+                    continue;
+                };
                 match ask.after {
                     Some(after) if line.n <= after => {}
                     _ if !fits(&line) => {}
@@ -230,21 +258,28 @@ impl Audit {
     }
 
     /// Returns the paths of all files, oldest first.
-    fn files(&self) -> impl Iterator<Item = PathBuf> {
-        let old: Vec<PathBuf> = (1..=KEPT).rev().map(|nth| aside(&self.path, nth)).collect();
+    fn all_files(&self) -> impl Iterator<Item = PathBuf> {
+        let old: Vec<PathBuf> = (1..=MAX_ROTATED_FILES)
+            .rev()
+            .map(|nth| rotated_path(&self.path, nth))
+            .collect();
         old.into_iter().chain([self.path.clone()])
     }
 }
 
-fn aside(path: &Path, nth: usize) -> PathBuf {
+fn rotated_path(path: &Path, nth: usize) -> PathBuf {
     path.with_extension(format!("{nth}.jsonl"))
 }
 
-fn append(path: &Path) -> io::Result<File> {
-    std::fs::OpenOptions::new().create(true).append(true).mode(0o600).open(path)
+fn open_for_append(path: &Path) -> io::Result<File> {
+    std::fs::OpenOptions::new()
+        .create(true)
+        .append(true)
+        .mode(0o600)
+        .open(path)
 }
 
-fn ends_whole(path: &Path, size: u64) -> io::Result<bool> {
+fn ends_with_newline(path: &Path, size: u64) -> io::Result<bool> {
     let mut file = File::open(path)?;
     file.seek(SeekFrom::Start(size - 1))?;
     let mut last = [0];
@@ -263,16 +298,19 @@ fn last_number(path: &Path) -> io::Result<u64> {
     file.seek(SeekFrom::Start(size.saturating_sub(64 * 1024)))?;
     let mut tail = Vec::new();
     file.read_to_end(&mut tail)?;
-    let read = |it: &[u8]| serde_json::from_slice::<AuditView>(it).ok();
-    Ok(tail.rsplit(|it| *it == b'\n').find_map(read).map_or(0, |it| it.n))
+    let read = |it: &[u8]| serde_json::from_slice::<AuditLineView>(it).ok();
+    Ok(tail
+        .rsplit(|it| *it == b'\n')
+        .find_map(read)
+        .map_or(0, |it| it.n))
 }
 
 /// Returns the subject of a call from its input, but never its text, which may contain anything.
 /// The rest of the input is skipped, because it may be long.
-pub(crate) fn about(input: &[u8]) -> Option<String> {
+pub(crate) fn subject_of(input: &[u8]) -> Option<String> {
     #[derive(Default, serde::Deserialize)]
     #[serde(default)]
-    struct Named {
+    struct SubjectFields {
         task: Value,
         id: Value,
         attempt: Value,
@@ -290,12 +328,16 @@ pub(crate) fn about(input: &[u8]) -> Option<String> {
     if input.trim_ascii_start().first() != Some(&b'{') {
         return None;
     }
-    let it: Named = serde_json::from_slice(input).ok()?;
+    let it: SubjectFields = serde_json::from_slice(input).ok()?;
     let work = [it.task, it.id, it.attempt, it.claim, it.rule, it.name];
     let rest = [it.agent, it.scope, it.channel, it.uris, it.project, it.path];
     let text = match work.into_iter().chain(rest).find(|it| !it.is_null())? {
         Value::String(it) => it,
-        Value::Array(it) => it.iter().filter_map(|it| it.as_str()).collect::<Vec<_>>().join(" "),
+        Value::Array(it) => it
+            .iter()
+            .filter_map(|it| it.as_str())
+            .collect::<Vec<_>>()
+            .join(" "),
         other => other.to_string(),
     };
     Some(text.chars().take(120).collect())
@@ -305,15 +347,15 @@ pub(crate) fn about(input: &[u8]) -> Option<String> {
 mod tests {
     use super::*;
 
-    fn line(verb: &str) -> AuditView {
-        AuditView {
+    fn audit_line(verb: &str) -> AuditLineView {
+        AuditLineView {
             n: 0,
             time: "2026-11-15T20:00:00Z".into(),
             verb: verb.into(),
             about: Some("T1".into()),
             by: "person:ann".into(),
             token: "owner".into(),
-            scope: regatta_api::verb::Scope::Admin,
+            scope: regatta_api::verb::TokenScope::Admin,
             from: "127.0.0.1:5".into(),
             key: None,
             attempt: None,
@@ -322,8 +364,14 @@ mod tests {
         }
     }
 
-    fn ask() -> input::Audit {
-        input::Audit { after: None, limit: 50, by: None, verb: None, about: None }
+    fn audit_query() -> input::AuditQuery {
+        input::AuditQuery {
+            after: None,
+            limit: 50,
+            by: None,
+            verb: None,
+            about: None,
+        }
     }
 
     /// Lines are numbered consecutively across rotated files and restarts, and the oldest files are
@@ -332,23 +380,60 @@ mod tests {
     fn audit_log_continues_across_rotation_and_restarts() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("audit.jsonl");
-        let small = || Audit::of(path.clone(), 1_000).unwrap();
+        let small = || AuditLog::open_with_limit(path.clone(), 1_000).unwrap();
         let log = small();
-        (0..10).for_each(|_| log.add_now(line("task.add")));
+        (0..10).for_each(|_| log.append_now(audit_line("task.add")));
         let again = small();
-        (0..10).for_each(|_| again.add_now(line("land")));
-        let numbers: Vec<u64> = again.read(&ask()).unwrap().iter().map(|it| it.n).collect();
+        (0..10).for_each(|_| again.append_now(audit_line("land")));
+        let numbers: Vec<u64> = again
+            .read(&audit_query())
+            .unwrap()
+            .iter()
+            .map(|it| it.n)
+            .collect();
         assert_eq!(numbers, (1..=20).collect::<Vec<_>>());
-        assert!(aside(&path, 1).exists(), "the file was rotated");
-        let after = again.read(&input::Audit { after: Some(12), limit: 3, ..ask() }).unwrap();
-        assert_eq!(after.iter().map(|it| it.n).collect::<Vec<_>>(), [13, 14, 15]);
-        let landed = again.read(&input::Audit { verb: Some("land".into()), limit: 2, ..ask() }).unwrap();
+        assert!(rotated_path(&path, 1).exists(), "the file was rotated");
+        let after = again
+            .read(&input::AuditQuery {
+                after: Some(12),
+                limit: 3,
+                ..audit_query()
+            })
+            .unwrap();
+        assert_eq!(
+            after.iter().map(|it| it.n).collect::<Vec<_>>(),
+            [13, 14, 15]
+        );
+        let landed = again
+            .read(&input::AuditQuery {
+                verb: Some("land".into()),
+                limit: 2,
+                ..audit_query()
+            })
+            .unwrap();
         assert_eq!(landed.iter().map(|it| it.n).collect::<Vec<_>>(), [19, 20]);
-        assert_eq!(again.read(&input::Audit { by: Some("eve".into()), ..ask() }).unwrap(), vec![]);
-        (0..200).for_each(|_| again.add_now(line("task.add")));
-        let left = again.read(&input::Audit { limit: 10_000, ..ask() }).unwrap();
-        assert!(left.len() < 100 && left.last().unwrap().n == 220, "{}", left.len());
-        assert!(std::fs::read_dir(dir.path()).unwrap().count() <= KEPT + 1);
+        assert_eq!(
+            again
+                .read(&input::AuditQuery {
+                    by: Some("eve".into()),
+                    ..audit_query()
+                })
+                .unwrap(),
+            vec![]
+        );
+        (0..200).for_each(|_| again.append_now(audit_line("task.add")));
+        let left = again
+            .read(&input::AuditQuery {
+                limit: 10_000,
+                ..audit_query()
+            })
+            .unwrap();
+        assert!(
+            left.len() < 100 && left.last().unwrap().n == 220,
+            "{}",
+            left.len()
+        );
+        assert!(std::fs::read_dir(dir.path()).unwrap().count() <= MAX_ROTATED_FILES + 1);
     }
 
     /// D8: a truncated line is ignored, and the next line is intact.
@@ -356,24 +441,52 @@ mod tests {
     fn d8_a_truncated_audit_line_is_ignored() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("audit.jsonl");
-        Audit::open(dir.path()).unwrap().add_now(line("task.add"));
+        AuditLog::open(dir.path())
+            .unwrap()
+            .append_now(audit_line("task.add"));
         let whole = std::fs::read(&path).unwrap();
         std::fs::write(&path, [&whole[..], &whole[..whole.len() / 2]].concat()).unwrap();
-        let log = Audit::open(dir.path()).unwrap();
-        log.add_now(line("land"));
-        let read = log.read(&ask()).unwrap();
-        assert_eq!(read.iter().map(|it| (it.n, it.verb.as_str())).collect::<Vec<_>>(), [(1, "task.add"), (2, "land")]);
-        assert_eq!(log.lost(), (0, false));
+        let log = AuditLog::open(dir.path()).unwrap();
+        log.append_now(audit_line("land"));
+        let read = log.read(&audit_query()).unwrap();
+        assert_eq!(
+            read.iter()
+                .map(|it| (it.n, it.verb.as_str()))
+                .collect::<Vec<_>>(),
+            [(1, "task.add"), (2, "land")]
+        );
+        assert_eq!(log.write_failures(), (0, false));
     }
 
     #[test]
     fn subject_of_a_call_is_read_from_its_ids_and_never_from_its_text() {
-        let of = |it: serde_json::Value| about(it.to_string().as_bytes());
-        assert_eq!(of(serde_json::json!({ "task": "T7", "text": "secret" })).as_deref(), Some("T7"));
-        assert_eq!(of(serde_json::json!({ "uris": ["file://a", "file://b"] })).as_deref(), Some("file://a file://b"));
-        assert_eq!(of(serde_json::json!({ "text": "secret", "subject": "secret" })), None);
-        assert_eq!(of(serde_json::json!({ "task": null, "name": { "a": 1 } })).as_deref(), Some(r#"{"a":1}"#));
-        assert_eq!((of(serde_json::json!(["secret"])), of(serde_json::json!("secret"))), (None, None));
-        assert_eq!((about(b""), about(b" {"), about(b"\xff")), (None, None, None));
+        let of = |it: serde_json::Value| subject_of(it.to_string().as_bytes());
+        assert_eq!(
+            of(serde_json::json!({ "task": "T7", "text": "secret" })).as_deref(),
+            Some("T7")
+        );
+        assert_eq!(
+            of(serde_json::json!({ "uris": ["file://a", "file://b"] })).as_deref(),
+            Some("file://a file://b")
+        );
+        assert_eq!(
+            of(serde_json::json!({ "text": "secret", "subject": "secret" })),
+            None
+        );
+        assert_eq!(
+            of(serde_json::json!({ "task": null, "name": { "a": 1 } })).as_deref(),
+            Some(r#"{"a":1}"#)
+        );
+        assert_eq!(
+            (
+                of(serde_json::json!(["secret"])),
+                of(serde_json::json!("secret"))
+            ),
+            (None, None)
+        );
+        assert_eq!(
+            (subject_of(b""), subject_of(b" {"), subject_of(b"\xff")),
+            (None, None, None)
+        );
     }
 }

@@ -1,7 +1,7 @@
 //! Git over HTTP: a project's vault, from which runners fetch and to which they push their work.
 //!
-//! Every caller that may read may fetch. Only a runner's token may push, and only to the keep-refs of
-//! attempts on its own runners: neither to the trunk nor to other work (Q11).
+//! Every caller that may read may fetch. Only a runner's token may push, and only to the keep-refs
+//! of attempts on its own runners: neither to the trunk nor to other work (Q11).
 
 use std::io::{self, Read, Write};
 use std::sync::Arc;
@@ -13,37 +13,39 @@ use axum::extract::{Path, Query, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use regatta_api::Problem;
-use regatta_api::verb::Scope;
+use regatta_api::verb::TokenScope;
 use regatta_core::ids::ProjectName;
 use regatta_engine::Engine;
-use regatta_engine::ports::git::{GitError, Repo, Service, Wire, keeps_for};
+use regatta_engine::ports::git::{
+    GitError, GitHttpRequest, GitService, ProjectRepo, attempt_of_keep_ref,
+};
 use serde::Deserialize;
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tokio_stream::StreamExt;
 
-use crate::listen::Origin;
-use crate::tokens::Visitor;
-use crate::{Shared, problem};
+use crate::listen::ConnectionOrigin;
+use crate::tokens::Principal;
+use crate::{ServerState, problem_response};
 
 /// Time limit for a silent peer.
-const SILENCE: Duration = Duration::from_secs(60);
+const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Maximum number of git programs for other machines at the same time. Each needs a processor and
 /// memory for packing.
-pub(crate) const AT_ONCE: usize = 8;
+pub(crate) const MAX_GIT_PROCESSES: usize = 8;
 /// Time limit for waiting for a permit. A runner retries.
-const TURN: Duration = Duration::from_secs(60);
+const PERMIT_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Waits for a permit to start git.
-async fn turn(shared: &Shared) -> Result<OwnedSemaphorePermit, Problem> {
-    match tokio::time::timeout(TURN, shared.git_turns.clone().acquire_owned()).await {
+async fn acquire_permit(shared: &ServerState) -> Result<OwnedSemaphorePermit, Problem> {
+    match tokio::time::timeout(PERMIT_TIMEOUT, shared.git_permits.clone().acquire_owned()).await {
         Ok(Ok(turn)) => Ok(turn),
         Ok(Err(_)) | Err(_) => Err(Problem {
             retryable: true,
             ..Problem::new(
                 503,
                 "busy",
-                format!("{AT_ONCE} other fetches or pushes are running"),
+                format!("{MAX_GIT_PROCESSES} other fetches or pushes are running"),
                 "try again in a moment",
             )
         }),
@@ -51,77 +53,116 @@ async fn turn(shared: &Shared) -> Result<OwnedSemaphorePermit, Problem> {
 }
 
 #[derive(Deserialize)]
-pub(crate) struct Asked {
+pub(crate) struct ServiceParams {
     service: String,
 }
 
 /// Handles `GET /git/PROJECT/info/refs?service=…`.
-pub(crate) async fn refs(
-    State(shared): State<Arc<Shared>>,
+pub(crate) async fn info_refs(
+    State(shared): State<Arc<ServerState>>,
     Path(project): Path<String>,
-    Query(asked): Query<Asked>,
-    Extension(visitor): Extension<Visitor>,
+    Query(asked): Query<ServiceParams>,
+    Extension(visitor): Extension<Principal>,
     headers: HeaderMap,
 ) -> Response {
     let answer = async {
-        let service = Service::named(&asked.service).ok_or_else(no_such_service)?;
-        let (repo, engine) = enter(&shared, &project, service, &visitor)?;
-        let (protocol, turn) = (protocol(&headers), turn(&shared).await?);
+        let service = GitService::from_name(&asked.service).ok_or_else(no_such_service)?;
+        let (repo, engine) = open_repo(&shared, &project, service, &visitor)?;
+        let (protocol, turn) = (protocol(&headers), acquire_permit(&shared).await?);
         let told = tokio::task::spawn_blocking(move || {
             let _turn = turn;
-            let wire = Wire { service, protocol: protocol.as_deref(), gzip: false };
-            engine.git().advertise(&repo, &wire, &|it| may_write(&engine, &visitor, it))
+            let wire = GitHttpRequest {
+                service,
+                protocol: protocol.as_deref(),
+                is_gzip: false,
+            };
+            engine
+                .git()
+                .advertise(&repo, &wire, &|it| may_write_ref(&engine, &visitor, it))
         });
         let told = told
             .await
-            .map_err(|_| Problem::new(500, "bug", "the task that runs git panicked", "please report this"))?
-            .map_err(|it| of_git(&it))?;
+            .map_err(|_| {
+                Problem::new(
+                    500,
+                    "bug",
+                    "the task that runs git panicked",
+                    "please report this",
+                )
+            })?
+            .map_err(|it| problem_from_git(&it))?;
         Ok::<_, Problem>((service, told))
     };
     match answer.await {
         Ok((service, told)) => {
             let kind = format!("application/x-{}-advertisement", service.name());
-            ([(header::CONTENT_TYPE, kind), (header::CACHE_CONTROL, "no-cache".into())], told).into_response()
+            (
+                [
+                    (header::CONTENT_TYPE, kind),
+                    (header::CACHE_CONTROL, "no-cache".into()),
+                ],
+                told,
+            )
+                .into_response()
         }
-        Err(error) => problem(&error),
+        Err(error) => problem_response(&error),
     }
 }
 
 /// Handles `POST /git/PROJECT/git-upload-pack` and `git-receive-pack`.
 pub(crate) async fn serve(
-    State(shared): State<Arc<Shared>>,
+    State(shared): State<Arc<ServerState>>,
     Path((project, service)): Path<(String, String)>,
-    Extension(visitor): Extension<Visitor>,
-    Extension(origin): Extension<Origin>,
+    Extension(visitor): Extension<Principal>,
+    Extension(origin): Extension<ConnectionOrigin>,
     headers: HeaderMap,
     body: Body,
 ) -> Response {
-    let entered = Service::named(&service)
+    let entered = GitService::from_name(&service)
         .ok_or_else(no_such_service)
-        .and_then(|it| Ok((it, enter(&shared, &project, it, &visitor)?)));
+        .and_then(|it| Ok((it, open_repo(&shared, &project, it, &visitor)?)));
     let (service, (repo, engine)) = match entered {
         Ok(entered) => entered,
-        Err(error) => return problem(&error),
+        Err(error) => return problem_response(&error),
     };
-    let turn = match turn(&shared).await {
+    let turn = match acquire_permit(&shared).await {
         Ok(turn) => turn,
-        Err(error) => return problem(&error),
+        Err(error) => return problem_response(&error),
     };
-    if service == Service::ReceivePack {
-        crate::calls::wrote_beside(&shared, &visitor, origin, ("git.push", repo.project.as_str()));
+    if service == GitService::ReceivePack {
+        crate::verbs::audit_other_write(
+            &shared,
+            &visitor,
+            origin,
+            ("git.push", repo.project.as_str()),
+        );
     }
     let protocol = protocol(&headers);
-    let gzip = headers.get(header::CONTENT_ENCODING).is_some_and(|it| it == "gzip");
+    let gzip = headers
+        .get(header::CONTENT_ENCODING)
+        .is_some_and(|it| it == "gzip");
     let (to_git, request) = mpsc::channel::<io::Result<Bytes>>(4);
     let (answer, mut from_git) = mpsc::channel::<Result<Bytes, GitError>>(4);
-    tokio::spawn(pass_on(body, to_git));
+    tokio::spawn(forward_body(body, to_git));
     tokio::task::spawn_blocking(move || {
         let _turn = turn;
-        let wire = Wire { service, protocol: protocol.as_deref(), gzip };
-        let mut request = Incoming { from: request, left: Bytes::new() };
-        let mut writes = Outgoing { to: answer.clone() };
-        let may = |it: &str| may_write(&engine, &visitor, it);
-        if let Err(error) = engine.git().serve(&repo, &wire, &may, &mut request, &mut writes) {
+        let wire = GitHttpRequest {
+            service,
+            protocol: protocol.as_deref(),
+            is_gzip: gzip,
+        };
+        let mut request = BodyReader {
+            chunks: request,
+            unread: Bytes::new(),
+        };
+        let mut writes = BodyWriter {
+            chunks: answer.clone(),
+        };
+        let may = |it: &str| may_write_ref(&engine, &visitor, it);
+        if let Err(error) = engine
+            .git()
+            .serve(&repo, &wire, &may, &mut request, &mut writes)
+        {
             tracing::warn!(project = %repo.project, "git over HTTP failed: {error}");
             // The part that was sent cannot be taken back, so the peer sees a truncated answer.
             let _gone = answer.blocking_send(Err(error));
@@ -129,63 +170,123 @@ pub(crate) async fn serve(
     });
     // An error before git's first output becomes a proper error response.
     let first = match from_git.recv().await {
-        Some(Err(error)) => return problem(&of_git(&error)),
+        Some(Err(error)) => return problem_response(&problem_from_git(&error)),
         first => first,
     };
     let kind = format!("application/x-{}-result", service.name());
     let rest = tokio_stream::wrappers::ReceiverStream::new(from_git);
-    let body = tokio_stream::iter(first).chain(rest).map(|it| it.map_err(|it| io::Error::other(it.what)));
+    let body = tokio_stream::iter(first)
+        .chain(rest)
+        .map(|it| it.map_err(|it| io::Error::other(it.message)));
     let body = Body::from_stream(body);
-    (StatusCode::OK, [(header::CONTENT_TYPE, kind), (header::CACHE_CONTROL, "no-cache".into())], body).into_response()
+    (
+        StatusCode::OK,
+        [
+            (header::CONTENT_TYPE, kind),
+            (header::CACHE_CONTROL, "no-cache".into()),
+        ],
+        body,
+    )
+        .into_response()
 }
 
 /// Checks that a caller may use this service of a project, and returns the project's repository.
-fn enter(shared: &Arc<Shared>, project: &str, service: Service, visitor: &Visitor) -> Result<(Repo, Engine), Problem> {
+fn open_repo(
+    shared: &Arc<ServerState>,
+    project: &str,
+    service: GitService,
+    visitor: &Principal,
+) -> Result<(ProjectRepo, Engine), Problem> {
     let scope = visitor.scope();
     let may = match service {
-        Service::UploadPack => scope.sees_all() || scope == Scope::Runner,
-        Service::ReceivePack => scope == Scope::Runner,
+        GitService::UploadPack => scope.can_read_all() || scope == TokenScope::Runner,
+        GitService::ReceivePack => scope == TokenScope::Runner,
     };
     if !may {
-        let what = format!("a token with the scope {scope} cannot use {}", service.name());
-        return Err(Problem::new(403, "wrong_scope", what, "runners push; people land work with regatta land"));
+        let what = format!(
+            "a token with the scope {scope} cannot use {}",
+            service.name()
+        );
+        return Err(Problem::new(
+            403,
+            "wrong_scope",
+            what,
+            "runners push; people land work with regatta land",
+        ));
     }
     let board = shared.engine.board();
-    let found = ProjectName::new(project).ok().and_then(|it| board.projects.get(&it).cloned());
-    let found = found
-        .ok_or_else(|| Problem::new(404, "no_such_project", "there is no such project", "see regatta project list"))?;
-    Ok((Repo::of(&found), shared.engine.clone()))
+    let found = ProjectName::new(project)
+        .ok()
+        .and_then(|it| board.projects.get(&it).cloned());
+    let found = found.ok_or_else(|| {
+        Problem::new(
+            404,
+            "no_such_project",
+            "there is no such project",
+            "see regatta project list",
+        )
+    })?;
+    Ok((ProjectRepo::from_project(&found), shared.engine.clone()))
 }
 
 /// Returns whether a ref keeps the work of an attempt that runs, or ran, on a runner of this
 /// caller.
-fn may_write(engine: &Engine, visitor: &Visitor, reference: &str) -> bool {
-    let Some(id) = keeps_for(reference).filter(|_| visitor.scope() == Scope::Runner) else { return false };
+fn may_write_ref(engine: &Engine, visitor: &Principal, reference: &str) -> bool {
+    let Some(id) = attempt_of_keep_ref(reference).filter(|_| visitor.scope() == TokenScope::Runner)
+    else {
+        return false;
+    };
     let board = engine.board();
     let live = board.attempts.get(&id).map(|it| it.runner.clone());
-    let runner = live.unwrap_or_else(|| engine.history().attempt(id).ok().flatten().and_then(|it| it.runner));
-    runner.and_then(|it| board.runners.get(&it).cloned()).is_some_and(|it| it.token == visitor.label())
+    let runner = live.unwrap_or_else(|| {
+        engine
+            .history()
+            .attempt(id)
+            .ok()
+            .flatten()
+            .and_then(|it| it.runner)
+    });
+    runner
+        .and_then(|it| board.runners.get(&it).cloned())
+        .is_some_and(|it| it.token == visitor.label())
 }
 
 fn protocol(headers: &HeaderMap) -> Option<String> {
-    headers.get("git-protocol").and_then(|it| it.to_str().ok()).map(str::to_owned)
+    headers
+        .get("git-protocol")
+        .and_then(|it| it.to_str().ok())
+        .map(str::to_owned)
 }
 
 fn no_such_service() -> Problem {
-    Problem::new(403, "no_such_service", "git asked for an unknown service", "use git clone, fetch or push")
+    Problem::new(
+        403,
+        "no_such_service",
+        "git asked for an unknown service",
+        "use git clone, fetch or push",
+    )
 }
 
-fn of_git(error: &GitError) -> Problem {
+fn problem_from_git(error: &GitError) -> Problem {
     // The request was malformed, so it must not be repeated.
-    let status = if error.code == "bad_request" { 400 } else { 409 };
-    Problem::new(status, error.code, error.what.clone(), error.hint.clone())
+    let status = if error.code == "bad_request" {
+        400
+    } else {
+        409
+    };
+    Problem::new(
+        status,
+        error.code,
+        error.message.clone(),
+        error.hint.clone(),
+    )
 }
 
 /// Forwards a request's body as it arrives. A silent peer is cut off.
-async fn pass_on(body: Body, to: mpsc::Sender<io::Result<Bytes>>) {
+async fn forward_body(body: Body, to: mpsc::Sender<io::Result<Bytes>>) {
     let mut parts = body.into_data_stream();
     loop {
-        let part = match tokio::time::timeout(SILENCE, parts.next()).await {
+        let part = match tokio::time::timeout(IDLE_TIMEOUT, parts.next()).await {
             Err(_) => Err(io::Error::from(io::ErrorKind::TimedOut)),
             Ok(None) => return,
             Ok(Some(part)) => part.map_err(io::Error::other),
@@ -198,38 +299,38 @@ async fn pass_on(body: Body, to: mpsc::Sender<io::Result<Bytes>>) {
 }
 
 /// A body that is read as it arrives.
-struct Incoming {
-    from: mpsc::Receiver<io::Result<Bytes>>,
-    left: Bytes,
+struct BodyReader {
+    chunks: mpsc::Receiver<io::Result<Bytes>>,
+    unread: Bytes,
 }
 
-impl Read for Incoming {
+impl Read for BodyReader {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        while self.left.is_empty() {
-            match self.from.blocking_recv() {
+        while self.unread.is_empty() {
+            match self.chunks.blocking_recv() {
                 None => return Ok(0),
-                Some(part) => self.left = part?,
+                Some(part) => self.unread = part?,
             }
         }
-        let count = into.len().min(self.left.len());
-        into[..count].copy_from_slice(&self.left.split_to(count));
+        let count = into.len().min(self.unread.len());
+        into[..count].copy_from_slice(&self.unread.split_to(count));
         Ok(count)
     }
 }
 
 /// An answer that is sent as it is produced. A peer that does not read delays only itself, up to a
 /// time limit.
-struct Outgoing {
-    to: mpsc::Sender<Result<Bytes, GitError>>,
+struct BodyWriter {
+    chunks: mpsc::Sender<Result<Bytes, GitError>>,
 }
 
-impl Write for Outgoing {
+impl Write for BodyWriter {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let gone = |_| io::Error::from(io::ErrorKind::BrokenPipe);
-        let deadline = std::time::Instant::now() + SILENCE;
+        let deadline = std::time::Instant::now() + IDLE_TIMEOUT;
         let mut part = Ok(Bytes::copy_from_slice(bytes));
         loop {
-            match self.to.try_send(part) {
+            match self.chunks.try_send(part) {
                 Ok(()) => return Ok(bytes.len()),
                 Err(mpsc::error::TrySendError::Closed(it)) => return Err(gone(it)),
                 Err(mpsc::error::TrySendError::Full(_)) if std::time::Instant::now() > deadline => {

@@ -10,11 +10,11 @@ use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 
-use crate::entered::Entered;
-use crate::{Refused, Shared, meters};
+use crate::authenticated::Authenticated;
+use crate::{ProblemResponse, ServerState, metrics};
 
 /// The paths that need no token.
-pub(crate) const OPEN: [&str; 2] = ["/healthz", "/readyz"];
+pub(crate) const PUBLIC_PATHS: [&str; 2] = ["/healthz", "/readyz"];
 
 /// Answers that the daemon is up.
 pub(crate) async fn alive() -> &'static str {
@@ -23,14 +23,31 @@ pub(crate) async fn alive() -> &'static str {
 
 /// Answers if the daemon can store changes: the store accepted the last batch, the audit log its
 /// last line, and the daemon is not asked to end.
-pub(crate) async fn ready(State(shared): State<Arc<Shared>>) -> Response {
-    let well = shared.engine.is_well() && !shared.audit.lost().1 && shared.down.borrow().is_none();
-    if well { "ready\n".into_response() } else { (StatusCode::SERVICE_UNAVAILABLE, "not ready\n").into_response() }
+pub(crate) async fn ready(State(shared): State<Arc<ServerState>>) -> Response {
+    let well = shared.engine.is_healthy()
+        && !shared.audit.write_failures().1
+        && shared.shutdown.borrow().is_none();
+    if well {
+        "ready\n".into_response()
+    } else {
+        (StatusCode::SERVICE_UNAVAILABLE, "not ready\n").into_response()
+    }
 }
 
 /// Returns the metrics.
-pub(crate) async fn metrics(State(shared): State<Arc<Shared>>, entered: Entered) -> Result<Response, Refused> {
-    crate::calls::sees_all(&entered.visitor, "read the metrics", "use a token with the scope viewer")?;
+pub(crate) async fn metrics(
+    State(shared): State<Arc<ServerState>>,
+    entered: Authenticated,
+) -> Result<Response, ProblemResponse> {
+    crate::verbs::require_read_all(
+        &entered.principal,
+        "read the metrics",
+        "use a token with the scope viewer",
+    )?;
     let kind = "text/plain; version=0.0.4; charset=utf-8";
-    Ok(([(header::CONTENT_TYPE, kind)], meters::page(&shared)).into_response())
+    Ok((
+        [(header::CONTENT_TYPE, kind)],
+        metrics::metrics_text(&shared),
+    )
+        .into_response())
 }

@@ -1,32 +1,32 @@
 //! The HTTP server: on loopback, on a unix socket and, if configured, for other machines. Every
 //! request needs a token, with few exceptions.
 //!
-//! [`guard`] authenticates callers, [`calls`] carries out the verbs of `regatta-api` on the engine,
-//! and [`stream`] sends events from any revision on.
+//! [`auth`] authenticates callers, [`verbs`] carries out the verbs of `regatta-api` on the engine,
+//! and [`event_stream`] sends events from any revision on.
 //!
 //! Not here: rules and status. They come from regatta-core.
 
 mod attachments; // attachments of messages
 mod audit; // the audit log of all writes
-mod bounds; // limits of requests
-mod calls; // the implementation of the verbs
-mod entered; // an authenticated request
+mod auth; // authentication: token, Host, Origin
+mod authenticated; // an authenticated request
+mod cost_index; // cost, computed from the event log
+mod event_fanout; // fan-out of events to many readers
+mod event_stream; // the stream of events
 mod git; // a vault over HTTP, for runners
-mod guard; // authentication: token, Host, Origin
 mod health; // health checks and metrics
-mod hub; // fan-out of events to many readers
-mod limit; // rate limits per caller
+mod legacy_api; // the API of older clients
 mod listen; // connections and their origins
+mod live; // the data of the web page
 mod mcp; // the verbs as MCP tools
-mod meters; // metrics
-mod page; // pagination
-mod pages; // the data of the web page
-mod seed; // the API of older clients
-mod spent; // cost, computed from the event log
-mod stream; // the stream of events
+mod metrics; // metrics
+pub mod otlp; // spans for an OTLP collector
+mod pagination; // pagination
+mod rate_limit; // rate limits per caller
+mod request_limits; // limits of requests
 pub mod tls; // TLS for callers on other machines
 pub mod tokens; // tokens and the callers they identify
-pub mod trace; // spans for an OTLP collector
+mod verbs; // the implementation of the verbs
 mod web; // the page's files, and the sign-in of browsers
 
 use std::net::SocketAddr;
@@ -40,7 +40,7 @@ use axum::http::{HeaderValue, Method, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use regatta_api::Problem;
-use regatta_api::page::DoctorView;
+use regatta_api::live_view::DoctorView;
 use regatta_api::verb::Verb;
 use regatta_api::view::AgentView;
 use regatta_core::conversation::Service;
@@ -50,47 +50,47 @@ use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::{Semaphore, watch};
 use tower_service::Service as _;
 
-use audit::Audit;
-use entered::Entered;
-use hub::Hub;
-use limit::Limiter;
-use listen::{Line, Origin};
-use meters::Meters;
-use page::Paging;
+use audit::AuditLog;
+use authenticated::Authenticated;
+use event_fanout::EventFanout;
+use listen::{ConnectionContext, ConnectionOrigin};
+use metrics::Metrics;
+use otlp::{TraceCollector, Tracer};
+use pagination::Paging;
+use rate_limit::RequestLimiter;
 use tls::Tls;
-use tokens::Keyring;
-use trace::{Collector, Tracer};
+use tokens::TokenStore;
 
 /// The configuration of the server.
-pub struct Doors {
+pub struct ServerConfig {
     pub engine: Engine,
     /// The tokens that callers must present.
-    pub keyring: Keyring,
+    pub tokens: TokenStore,
     /// The listener on loopback, for programs on this machine.
-    pub tcp: TcpListener,
+    pub loopback_listener: TcpListener,
     /// The listener for other machines, if there is one.
-    pub outside: Option<Outside>,
-    pub unix: Option<UnixListener>,
+    pub public_listener: Option<PublicListener>,
+    pub unix_listener: Option<UnixListener>,
     /// The data directory, which holds the audit log.
-    pub dir: PathBuf,
+    pub data_dir: PathBuf,
     /// The collector of traces, if there is one.
-    pub traces: Option<Collector>,
+    pub trace_collector: Option<TraceCollector>,
     /// The directory to serve the web page from, instead of the built-in page.
     pub web_dir: Option<PathBuf>,
     /// A text about the recovery from a daemon that crashed.
-    pub recovered: Option<String>,
+    pub recovery_notice: Option<String>,
     /// Conversations in outside services, if bridges are configured.
-    pub bridges: Option<Box<dyn Bridges>>,
+    pub bridges: Option<Box<dyn BridgeControl>>,
     /// Checks this machine.
     pub doctor: Doctor,
     /// Reads plans.
-    pub plans: Plans,
+    pub parse_plan: ParsePlan,
     /// Applies the settings files of projects.
-    pub config: Config,
+    pub apply_config: ApplyConfig,
 }
 
 /// The operations that the server needs from the bridges.
-pub trait Bridges: Send + Sync {
+pub trait BridgeControl: Send + Sync {
     /// Returns all pairs of agent and service, on or off.
     fn list(&self) -> Vec<regatta_api::view::BridgeView>;
     /// Pauses or resumes an agent's bridges. Returns the number of bridges.
@@ -101,33 +101,34 @@ pub trait Bridges: Send + Sync {
 }
 
 /// Checks this machine for the needs of the daemon's agents, projects and bridges.
-pub type Doctor = Arc<dyn Fn(&Patient) -> DoctorView + Send + Sync>;
+pub type Doctor = Arc<dyn Fn(&DoctorInput) -> DoctorView + Send + Sync>;
 
 /// The input of a doctor.
 #[derive(Debug, Default)]
-pub struct Patient {
+pub struct DoctorInput {
     pub agents: Vec<AgentView>,
     /// Each project, with the path of its repository.
     pub projects: Vec<(regatta_core::ids::ProjectName, PathBuf)>,
     pub bridges: Vec<regatta_api::view::BridgeView>,
 }
 
-/// Applies the settings files of projects that have changed, and returns the files that cannot be applied.
-pub type Config = Arc<dyn Fn() -> Vec<regatta_api::view::ConfigFault> + Send + Sync>;
+/// Applies the settings files of projects that have changed, and returns the files that cannot be
+/// applied.
+pub type ApplyConfig = Arc<dyn Fn() -> Vec<regatta_api::view::SettingsFileFault> + Send + Sync>;
 
 /// Parses the plan in an agent's answer, or returns the error in it.
-pub type Plans = Arc<dyn Fn(&str) -> Result<PlanRead, String> + Send + Sync>;
+pub type ParsePlan = Arc<dyn Fn(&str) -> Result<ParsedPlan, String> + Send + Sync>;
 
 /// A parsed plan.
 #[derive(Debug, Default)]
-pub struct PlanRead {
+pub struct ParsedPlan {
     pub tasks: Vec<regatta_api::input::PlannedTask>,
     /// Problems that would prevent a task from starting.
     pub warnings: Vec<String>,
 }
 
 /// A listener for callers on other machines.
-pub struct Outside {
+pub struct PublicListener {
     pub tcp: TcpListener,
     /// Without TLS, everybody on the network path can read along.
     pub tls: Option<Tls>,
@@ -137,106 +138,118 @@ pub struct Outside {
 
 /// The reason why [`serve`] returned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ended {
+pub enum ShutdownCause {
     /// A caller requested it.
-    Down,
+    Requested,
     /// The caller's own signal arrived.
-    Signalled,
+    Signal,
 }
 
 /// The state that all handlers share.
-pub(crate) struct Shared {
+pub(crate) struct ServerState {
     pub(crate) engine: Engine,
-    pub(crate) keyring: Keyring,
-    pub(crate) limiter: Limiter,
-    pub(crate) audit: Audit,
-    pub(crate) meters: Meters,
-    pub(crate) hub: Hub,
+    pub(crate) tokens: TokenStore,
+    pub(crate) request_limiter: RequestLimiter,
+    pub(crate) audit: AuditLog,
+    pub(crate) metrics: Metrics,
+    pub(crate) event_fanout: EventFanout,
     pub(crate) tracer: Option<Tracer>,
     pub(crate) address: SocketAddr,
     /// Additional host names of this server.
     pub(crate) hosts: Vec<String>,
-    pub(crate) down: watch::Sender<Option<Ended>>,
+    pub(crate) shutdown: watch::Sender<Option<ShutdownCause>>,
     /// The data directory.
-    pub(crate) dir: PathBuf,
+    pub(crate) data_dir: PathBuf,
     /// Number of requests for generated names.
-    pub(crate) names: std::sync::atomic::AtomicU64,
-    pub(crate) web: web::Source,
-    pub(crate) codes: web::enter::Codes,
+    pub(crate) name_requests: std::sync::atomic::AtomicU64,
+    pub(crate) web_source: web::WebSource,
+    pub(crate) sign_in_codes: web::login::SignInCodes,
     /// Permits to run git for another machine.
-    pub(crate) git_turns: Arc<Semaphore>,
-    pub(crate) pages: pages::Pages,
+    pub(crate) git_permits: Arc<Semaphore>,
+    pub(crate) live_caches: live::LiveCaches,
     /// The part of the event log that was read so far.
-    pub(crate) past: regatta_engine::past::Past,
-    pub(crate) spent: spent::Spent,
-    pub(crate) recovered: Option<String>,
-    pub(crate) bridges: Option<Box<dyn Bridges>>,
+    pub(crate) timeline_reader: regatta_engine::timeline_reader::TimelineReader,
+    pub(crate) cost_index: cost_index::CostIndex,
+    pub(crate) recovery_notice: Option<String>,
+    pub(crate) bridges: Option<Box<dyn BridgeControl>>,
     pub(crate) doctor: Doctor,
-    pub(crate) plans: Plans,
-    pub(crate) config: Config,
+    pub(crate) parse_plan: ParsePlan,
+    pub(crate) apply_config: ApplyConfig,
 }
 
 /// Serves until a caller requests `down` or `signal` completes. Requests under way are finished
 /// first.
-pub async fn serve(doors: Doors, signal: impl Future<Output = ()> + Send + 'static) -> std::io::Result<Ended> {
-    let address = doors.tcp.local_addr()?;
+pub async fn serve(
+    doors: ServerConfig,
+    signal: impl Future<Output = ()> + Send + 'static,
+) -> std::io::Result<ShutdownCause> {
+    let address = doors.loopback_listener.local_addr()?;
     let (down, mut asked) = watch::channel(None);
-    let shared = Arc::new(Shared {
+    let shared = Arc::new(ServerState {
         engine: doors.engine,
-        keyring: doors.keyring,
-        limiter: Limiter::default(),
-        audit: Audit::open(&doors.dir)?,
-        meters: Meters::default(),
-        hub: Hub::new(),
-        tracer: doors.traces.map(Tracer::new).transpose()?,
+        tokens: doors.tokens,
+        request_limiter: RequestLimiter::default(),
+        audit: AuditLog::open(&doors.data_dir)?,
+        metrics: Metrics::default(),
+        event_fanout: EventFanout::new(),
+        tracer: doors.trace_collector.map(Tracer::new).transpose()?,
         address,
-        hosts: doors.outside.as_ref().map(|it| it.hosts.clone()).unwrap_or_default(),
-        down: down.clone(),
-        dir: doors.dir,
-        names: std::sync::atomic::AtomicU64::default(),
-        web: web::Source::of(doors.web_dir),
-        codes: web::enter::Codes::default(),
-        git_turns: Arc::new(Semaphore::new(git::AT_ONCE)),
-        pages: pages::Pages::default(),
-        past: regatta_engine::past::Past::default(),
-        spent: spent::Spent::default(),
-        recovered: doors.recovered,
+        hosts: doors
+            .public_listener
+            .as_ref()
+            .map(|it| it.hosts.clone())
+            .unwrap_or_default(),
+        shutdown: down.clone(),
+        data_dir: doors.data_dir,
+        name_requests: std::sync::atomic::AtomicU64::default(),
+        web_source: web::WebSource::from_dir(doors.web_dir),
+        sign_in_codes: web::login::SignInCodes::default(),
+        git_permits: Arc::new(Semaphore::new(git::MAX_GIT_PROCESSES)),
+        live_caches: live::LiveCaches::default(),
+        timeline_reader: regatta_engine::timeline_reader::TimelineReader::default(),
+        cost_index: cost_index::CostIndex::default(),
+        recovery_notice: doors.recovery_notice,
         bridges: doors.bridges,
         doctor: doors.doctor,
-        plans: doors.plans,
-        config: doors.config,
+        parse_plan: doors.parse_plan,
+        apply_config: doors.apply_config,
     });
     let router = router(shared.clone());
     tokio::spawn(async move {
         signal.await;
         down.send_if_modified(|it| {
             let first = it.is_none();
-            it.get_or_insert(Ended::Signalled);
+            it.get_or_insert(ShutdownCause::Signal);
             first
         });
     });
     let background = [
-        tokio::spawn(tell_readers(shared.clone())),
-        tokio::spawn(send_traces(shared.clone())),
-        tokio::spawn(keep_audit(shared.clone())),
-        tokio::spawn(pages::watch(shared.clone())),
+        tokio::spawn(run_event_fanout(shared.clone())),
+        tokio::spawn(run_tracer(shared.clone())),
+        tokio::spawn(run_audit_sync(shared.clone())),
+        tokio::spawn(live::record_lanes(shared.clone())),
     ];
-    let line = Line { shared: shared.clone(), router, open: shared.meters.connections.clone(), ended: asked.clone() };
-    let over_tcp = listen::over_tcp(doors.tcp, None, line.clone());
+    let line = ConnectionContext {
+        shared: shared.clone(),
+        router,
+        open_connections: shared.metrics.open_connections.clone(),
+        shutdown: asked.clone(),
+    };
+    let over_tcp = listen::serve_tcp(doors.loopback_listener, None, line.clone());
     let from_outside = async {
-        if let Some(outside) = doors.outside {
-            listen::over_tcp(outside.tcp, outside.tls, line.clone()).await;
+        if let Some(outside) = doors.public_listener {
+            listen::serve_tcp(outside.tcp, outside.tls, line.clone()).await;
         }
     };
     let over_unix = async {
-        if let Some(unix) = doors.unix {
-            listen::over_unix(unix, line.clone()).await;
+        if let Some(unix) = doors.unix_listener {
+            listen::serve_unix(unix, line.clone()).await;
         }
     };
     // A stream or a long poll that does not end must not keep the daemon from ending.
     let mut closing = asked.clone();
     let patience = async {
-        ended(&mut closing).await;
+        wait_for_shutdown(&mut closing).await;
         tokio::time::sleep(std::time::Duration::from_secs(2)).await;
     };
     tokio::select! {
@@ -246,91 +259,118 @@ pub async fn serve(doors: Doors, signal: impl Future<Output = ()> + Send + 'stat
     background.iter().for_each(tokio::task::JoinHandle::abort);
     shared.audit.sync().await;
     if let Some(tracer) = &shared.tracer {
-        let _cut = tokio::time::timeout(std::time::Duration::from_secs(1), tracer.send_all(true)).await;
+        let _cut =
+            tokio::time::timeout(std::time::Duration::from_secs(1), tracer.send_all(true)).await;
     }
     let ended = *asked.borrow_and_update();
-    Ok(ended.unwrap_or(Ended::Signalled))
+    Ok(ended.unwrap_or(ShutdownCause::Signal))
 }
 
-async fn tell_readers(shared: Arc<Shared>) {
-    shared.hub.run(&shared).await;
+async fn run_event_fanout(shared: Arc<ServerState>) {
+    shared.event_fanout.run(&shared).await;
 }
 
-async fn keep_audit(shared: Arc<Shared>) {
-    shared.audit.keep_synced().await;
+async fn run_audit_sync(shared: Arc<ServerState>) {
+    shared.audit.run_sync().await;
 }
 
-async fn send_traces(shared: Arc<Shared>) {
+async fn run_tracer(shared: Arc<ServerState>) {
     if let Some(tracer) = &shared.tracer {
         tracer.run().await;
     }
 }
 
 /// Waits until the server is asked to end.
-pub(crate) async fn ended(asked: &mut watch::Receiver<Option<Ended>>) {
+pub(crate) async fn wait_for_shutdown(asked: &mut watch::Receiver<Option<ShutdownCause>>) {
     let _sender_gone = asked.wait_for(Option::is_some).await;
 }
 
-fn router(shared: Arc<Shared>) -> Router {
+fn router(shared: Arc<ServerState>) -> Router {
     // Requests of git have their own limits, because they may be large and are streamed.
     let git = Router::new()
-        .route("/git/{project}/info/refs", get(git::refs))
+        .route("/git/{project}/info/refs", get(git::info_refs))
         .route("/git/{project}/{service}", post(git::serve));
     // Deliveries are signed over their raw body, and have their own limits.
     let deliveries = shared.bridges.as_ref().map(|it| it.router());
-    let deliveries = deliveries.map_or_else(Router::new, |it| Router::new().nest_service("/webhooks", it));
+    let deliveries = deliveries.map_or_else(Router::new, |it| {
+        Router::new().nest_service("/webhooks", it)
+    });
     Router::new()
-        .route("/api/v1/events", get(stream::events))
-        .route("/api/v1/{verb}", post(call_named))
-        .route("/api/v1/openapi.json", get(document))
-        .route("/api/v1/", get(|| async { axum::response::Html(regatta_api::openapi::page()) }))
-        .route("/api/agents", get(seed::agents).post(seed::register))
-        .route("/me", get(seed::me))
-        .route("/api/poll", get(seed::poll).post(seed::poll))
-        .route("/close", post(seed::close))
-        .route("/ping", post(seed::ping))
-        .route("/api/tasks", post(seed::add_task))
-        .route("/api/tasks/{id}/{what}", post(seed::tell))
+        .route("/api/v1/events", get(event_stream::events))
+        .route("/api/v1/{verb}", post(call_verb_by_name))
+        .route("/api/v1/openapi.json", get(openapi_document))
+        .route(
+            "/api/v1/",
+            get(|| async { axum::response::Html(regatta_api::openapi::html_page()) }),
+        )
+        .route(
+            "/api/agents",
+            get(legacy_api::agents).post(legacy_api::register),
+        )
+        .route("/me", get(legacy_api::me))
+        .route("/api/poll", get(legacy_api::poll).post(legacy_api::poll))
+        .route("/close", post(legacy_api::close))
+        .route("/ping", post(legacy_api::ping))
+        .route("/api/tasks", post(legacy_api::add_task))
+        .route("/api/tasks/{id}/{what}", post(legacy_api::report_task))
         .route("/mcp", post(mcp::post).fallback(mcp::no_stream))
-        .route("/enter", post(web::enter::enter))
+        .route("/enter", post(web::login::sign_in))
         .route("/healthz", get(health::alive))
         .route("/readyz", get(health::ready))
         .route("/metrics", get(health::metrics))
-        .merge(pages::routes())
+        .merge(live::routes())
         .fallback(|| async {
-            problem(&Problem::new(
+            problem_response(&Problem::new(
                 404,
                 "no_such_page",
                 "there is nothing at this address",
                 "call a verb with POST /api/v1/VERB",
             ))
         })
-        .method_not_allowed_fallback(bounds::wrong_method)
+        .method_not_allowed_fallback(request_limits::method_not_allowed)
         // A handler gets only bodies that are complete and small enough.
         .layer(DefaultBodyLimit::disable())
-        .layer(axum::middleware::from_fn(bounds::whole))
+        .layer(axum::middleware::from_fn(request_limits::buffer_body))
         .merge(git)
         .merge(deliveries)
-        .layer(axum::middleware::from_fn_with_state(shared.clone(), web::serve))
+        .layer(axum::middleware::from_fn_with_state(
+            shared.clone(),
+            web::serve,
+        ))
         .with_state(shared)
 }
 
 /// Answers one request. Calls of verbs are most of the traffic, so they bypass the router. The
 /// router has everything else, including calls of verbs in unusual forms.
-async fn answer(shared: Arc<Shared>, mut router: Router, origin: Origin, mut request: Request) -> Response {
-    let visitor = match guard::check(&shared, origin, &mut request) {
+async fn handle_request(
+    shared: Arc<ServerState>,
+    mut router: Router,
+    origin: ConnectionOrigin,
+    mut request: Request,
+) -> Response {
+    let visitor = match auth::authenticate(&shared, origin, &mut request) {
         Ok(visitor) => visitor,
         Err(refused) => {
-            shared.meters.turned_away(&refused.code);
-            return problem(&refused);
+            shared.metrics.record_rejection(&refused.code);
+            return problem_response(&refused);
         }
     };
-    let named = request.uri().path().strip_prefix("/api/v1/").and_then(Verb::find);
+    let named = request
+        .uri()
+        .path()
+        .strip_prefix("/api/v1/")
+        .and_then(Verb::find);
     match (named, visitor) {
         (Some(verb), Some(visitor)) if request.method() == Method::POST => {
             let (parts, body) = request.into_parts();
-            let entered = Entered { visitor, origin, headers: parts.headers };
-            call(&shared, verb.name, entered, &parts.uri, body).await.unwrap_or_else(|it| problem(&it))
+            let entered = Authenticated {
+                principal: visitor,
+                origin,
+                headers: parts.headers,
+            };
+            call_verb(&shared, verb.name, entered, &parts.uri, body)
+                .await
+                .unwrap_or_else(|it| problem_response(&it))
         }
         (_, visitor) => {
             let carried = request.extensions_mut();
@@ -346,60 +386,78 @@ async fn answer(shared: Arc<Shared>, mut router: Router, origin: Origin, mut req
 
 /// Returns the OpenAPI document. It is slow to build and never changes, so it is built once, on a
 /// thread for blocking work.
-async fn document() -> Result<Response, Refused> {
-    static DRAWN: OnceLock<axum::body::Bytes> = OnceLock::new();
-    let draw = || DRAWN.get_or_init(|| regatta_api::openapi::document().to_string().into()).clone();
-    let text = match DRAWN.get() {
+async fn openapi_document() -> Result<Response, ProblemResponse> {
+    static DOCUMENT: OnceLock<axum::body::Bytes> = OnceLock::new();
+    let draw = || {
+        DOCUMENT
+            .get_or_init(|| regatta_api::openapi::document().to_string().into())
+            .clone()
+    };
+    let text = match DOCUMENT.get() {
         Some(text) => text.clone(),
-        None => calls::blocking(draw).await?,
+        None => verbs::run_blocking(draw).await?,
     };
     Ok(([(header::CONTENT_TYPE, "application/json")], text).into_response())
 }
 
 /// Calls a verb and builds the response.
-async fn call(shared: &Arc<Shared>, verb: &str, entered: Entered, uri: &Uri, body: Body) -> Result<Response, Problem> {
-    let body = bounds::read(body).await?;
-    let paging: Paging = bounds::asked(uri)?;
-    let answer = calls::perform(shared, entered.guest()?, verb, &body).await?;
+async fn call_verb(
+    shared: &Arc<ServerState>,
+    verb: &str,
+    entered: Authenticated,
+    uri: &Uri,
+    body: Body,
+) -> Result<Response, Problem> {
+    let body = request_limits::read_body(body).await?;
+    let paging: Paging = request_limits::parse_query(uri)?;
+    let answer = verbs::handle(shared, entered.request_context()?, verb, &body).await?;
     // The revision of the answer, which a caller can send back in If-Match.
-    let tag = format!("\"{}\"", calls::revision_of(&answer).unwrap_or(0));
-    let answer = paging.cut(verb, answer)?;
+    let tag = format!("\"{}\"", verbs::revision_of(&answer).unwrap_or(0));
+    let answer = paging.cut_to_page(verb, answer)?;
     let mut response = Response::new(Body::from(answer));
     let headers = response.headers_mut();
-    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    headers.insert(
+        header::CONTENT_TYPE,
+        HeaderValue::from_static("application/json"),
+    );
     headers.extend(HeaderValue::try_from(tag).ok().map(|it| (header::ETAG, it)));
     Ok(response)
 }
 
 /// Calls a verb that does not exist, or whose name is written in an unusual form.
-async fn call_named(
-    State(shared): State<Arc<Shared>>,
+async fn call_verb_by_name(
+    State(shared): State<Arc<ServerState>>,
     Path(verb): Path<String>,
-    entered: Entered,
+    entered: Authenticated,
     uri: Uri,
     body: Body,
-) -> Result<Response, Refused> {
-    Ok(call(&shared, &verb, entered, &uri, body).await?)
+) -> Result<Response, ProblemResponse> {
+    Ok(call_verb(&shared, &verb, entered, &uri, body).await?)
 }
 
 /// A problem as the error of a handler, so that handlers can use `?`.
-pub(crate) struct Refused(Problem);
+pub(crate) struct ProblemResponse(Problem);
 
-impl From<Problem> for Refused {
-    fn from(it: Problem) -> Refused {
-        Refused(it)
+impl From<Problem> for ProblemResponse {
+    fn from(it: Problem) -> ProblemResponse {
+        ProblemResponse(it)
     }
 }
 
-impl IntoResponse for Refused {
+impl IntoResponse for ProblemResponse {
     fn into_response(self) -> Response {
-        problem(&self.0)
+        problem_response(&self.0)
     }
 }
 
 /// Returns a problem as a response (RFC 9457).
-pub(crate) fn problem(problem: &Problem) -> Response {
+pub(crate) fn problem_response(problem: &Problem) -> Response {
     let status = StatusCode::from_u16(problem.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-    let body = problem.document().to_string();
-    (status, [(header::CONTENT_TYPE, "application/problem+json")], body).into_response()
+    let body = problem.to_json().to_string();
+    (
+        status,
+        [(header::CONTENT_TYPE, "application/problem+json")],
+        body,
+    )
+        .into_response()
 }

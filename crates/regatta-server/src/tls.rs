@@ -27,9 +27,13 @@ impl std::fmt::Debug for Tls {
 
 impl Tls {
     /// Reads a certificate with its chain, and its key. Errors are found before the server listens.
-    pub fn read(certificate: &Path, key: &Path) -> io::Result<Tls> {
-        let bad =
-            |path: &Path, why: String| io::Error::new(io::ErrorKind::InvalidData, format!("{}: {why}", path.display()));
+    pub fn from_files(certificate: &Path, key: &Path) -> io::Result<Tls> {
+        let bad = |path: &Path, why: String| {
+            io::Error::new(
+                io::ErrorKind::InvalidData,
+                format!("{}: {why}", path.display()),
+            )
+        };
         let chain: Vec<CertificateDer<'static>> = CertificateDer::pem_file_iter(certificate)
             .and_then(Iterator::collect)
             .map_err(|it| bad(certificate, it.to_string()))?;
@@ -43,6 +47,8 @@ impl Tls {
             .with_no_client_auth()
             .with_single_cert(chain, secret)
             .map_err(|it| bad(key, it.to_string()))?;
-        Ok(Tls { acceptor: TlsAcceptor::from(Arc::new(config)) })
+        Ok(Tls {
+            acceptor: TlsAcceptor::from(Arc::new(config)),
+        })
     }
 }

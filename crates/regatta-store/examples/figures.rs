@@ -1,20 +1,24 @@
 //! Measures the store: claims per commit, with and without the disk's sync; opening with many open
 //! tasks; and messages. `cargo run --release -p regatta-store --example figures [DIRECTORY]`.
 
-#![allow(clippy::print_stdout, clippy::unwrap_used, reason = "a measurement talks to the person who runs it")]
+#![allow(
+    clippy::print_stdout,
+    clippy::unwrap_used,
+    reason = "a measurement talks to the person who runs it"
+)]
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use regatta_core::board::Board;
-use regatta_core::bus::Post;
-use regatta_core::claim::{Acquire, Acquired, Mode, Owner};
-use regatta_core::command::{Actor, Command, Outcome, Request, decide};
+use regatta_core::bus::PostMessage;
+use regatta_core::claim::{Acquire, Acquired, ClaimMode, ClaimOwner};
+use regatta_core::command::{Actor, Command, CommandOutcome, Request, decide};
 use regatta_core::ids::{AgentName, BranchName, ChannelName, Label, Now, ProjectName};
 use regatta_core::pattern::{PathPattern, Uri};
 use regatta_core::project;
-use regatta_core::task::{Add, How};
-use regatta_engine::ports::store::{Batch, MessageFilter, Store, TaskFilter};
+use regatta_core::task::{AddTask, AssignMode};
+use regatta_engine::ports::store::{MessageFilter, Store, StoreBatch, TaskFilter};
 use regatta_store::SqliteStore;
 
 struct World {
@@ -24,9 +28,18 @@ struct World {
 }
 
 impl World {
-    fn decide_into(&mut self, batch: &mut Batch, command: Command) -> Outcome {
-        self.now.at += 1;
-        let done = decide(&self.board, &Request { by: self.by.clone(), key: None, command }, self.now).unwrap();
+    fn decide_into(&mut self, batch: &mut StoreBatch, command: Command) -> CommandOutcome {
+        self.now.fleet_ms += 1;
+        let done = decide(
+            &self.board,
+            &Request {
+                by: self.by.clone(),
+                key: None,
+                command,
+            },
+            self.now,
+        )
+        .unwrap();
         self.board = done.board;
         batch.meta = self.board.meta();
         batch.events.extend(done.events);
@@ -35,30 +48,51 @@ impl World {
         done.outcome
     }
 
-    fn batch(&self) -> Batch {
-        Batch { after: self.board.revision, meta: self.board.meta(), ..Batch::default() }
+    fn batch(&self) -> StoreBatch {
+        StoreBatch {
+            base_revision: self.board.revision,
+            meta: self.board.meta(),
+            ..StoreBatch::default()
+        }
     }
 }
 
 fn main() {
     let given = std::env::args().nth(1).map(PathBuf::from);
     let synced = tempfile::tempdir_in(given.clone().unwrap_or_else(std::env::temp_dir)).unwrap();
-    for (what, directory) in [("memory file system", tempfile::tempdir_in("/dev/shm").unwrap()), ("disk", synced)] {
+    for (what, directory) in [
+        (
+            "memory file system",
+            tempfile::tempdir_in("/dev/shm").unwrap(),
+        ),
+        ("disk", synced),
+    ] {
         for size in [1, 64, 256, 512] {
-            claims(what, &directory.path().join(format!("claims-{size}.db")), size);
+            measure_claims(
+                what,
+                &directory.path().join(format!("claims-{size}.db")),
+                size,
+            );
         }
     }
     let directory = tempfile::tempdir_in(given.unwrap_or_else(std::env::temp_dir)).unwrap();
-    tasks(&directory.path().join("tasks.db"));
-    messages(&directory.path().join("messages.db"));
+    measure_tasks(&directory.path().join("tasks.db"));
+    measure_messages(&directory.path().join("messages.db"));
 }
 
 /// Measures commits in which half of the operations are grants and half are releases of earlier
 /// grants.
-fn claims(what: &str, path: &Path, size: usize) {
+fn measure_claims(what: &str, path: &Path, size: usize) {
     let mut store = SqliteStore::open(path).unwrap();
     let by = Actor::Agent(AgentName::new("shop-dev/worker-1").unwrap());
-    let mut world = World { board: Board::default(), now: Now { at: 1, wall: 1_700_000_000_000 }, by };
+    let mut world = World {
+        board: Board::default(),
+        now: Now {
+            fleet_ms: 1,
+            unix_ms: 1_700_000_000_000,
+        },
+        by,
+    };
     let operations = if size == 1 { 2_000 } else { 60_000 };
     let mut held = std::collections::VecDeque::new();
     let (mut spent, mut deciding, mut count) = (Duration::ZERO, Duration::ZERO, 0);
@@ -71,11 +105,18 @@ fn claims(what: &str, path: &Path, size: usize) {
                 let (claim, token) = held.pop_front().unwrap();
                 world.decide_into(&mut batch, Command::Release { claim, token });
             } else {
-                let uris = vec![Uri::new(&format!("file://shop/src/module-{}/file.rs", count)).unwrap()];
-                let owner = Owner::Agent(AgentName::new("shop-dev/worker-1").unwrap());
-                let ask =
-                    Acquire { owner, uris, mode: Mode::Exclusive, ttl_ms: 60_000, wait_ms: 0, memo: "editing".into() };
-                let Outcome::Claim(Acquired::Granted { claim, token, .. }) =
+                let uris =
+                    vec![Uri::new(&format!("file://shop/src/module-{}/file.rs", count)).unwrap()];
+                let owner = ClaimOwner::Agent(AgentName::new("shop-dev/worker-1").unwrap());
+                let ask = Acquire {
+                    owner,
+                    uris,
+                    mode: ClaimMode::Exclusive,
+                    ttl_ms: 60_000,
+                    wait_ms: 0,
+                    memo: "editing".into(),
+                };
+                let CommandOutcome::Claim(Acquired::Granted { claim, token, .. }) =
                     world.decide_into(&mut batch, Command::Acquire(ask))
                 else {
                     panic!()
@@ -89,21 +130,31 @@ fn claims(what: &str, path: &Path, size: usize) {
         spent += began.elapsed();
     }
     let per = |it: Duration| it.as_secs_f64() * 1e6 / count as f64;
-    println!("{what}: batches of {size:>3}: {:6.2} µs per claim stored, {:5.2} µs decided", per(spent), per(deciding));
+    println!(
+        "{what}: batches of {size:>3}: {:6.2} µs per claim stored, {:5.2} µs decided",
+        per(spent),
+        per(deciding)
+    );
 }
 
-fn tasks(path: &Path) {
+fn measure_tasks(path: &Path) {
     let mut store = SqliteStore::open(path).unwrap();
-    let mut world =
-        World { board: Board::default(), now: Now { at: 1, wall: 1_700_000_000_000 }, by: Actor::Person("ann".into()) };
+    let mut world = World {
+        board: Board::default(),
+        now: Now {
+            fleet_ms: 1,
+            unix_ms: 1_700_000_000_000,
+        },
+        by: Actor::Person("ann".into()),
+    };
     let mut batch = world.batch();
-    let add = project::Add {
+    let add = project::AddProject {
         name: ProjectName::new("shop").unwrap(),
         location: "/src/shop".into(),
         trunk: BranchName::new("main").unwrap(),
         validation: vec!["make test".into()],
         validation_timeout_ms: 60_000,
-        settings: project::Settings::default(),
+        settings: project::ProjectSettings::default(),
     };
     world.decide_into(&mut batch, Command::AddProject(add));
     store.commit(&batch).unwrap();
@@ -111,10 +162,12 @@ fn tasks(path: &Path) {
         let mut batch = world.batch();
         for nth in 0..100 {
             let number = hundred * 100 + nth;
-            let task = Add {
+            let task = AddTask {
                 project: ProjectName::new("shop").unwrap(),
                 subject: format!("Make part {number} of the shop work"),
-                description: "As a customer I want this part to work, so that I can buy what it sells. ".repeat(4),
+                description:
+                    "As a customer I want this part to work, so that I can buy what it sells. "
+                        .repeat(4),
                 issue_type: Default::default(),
                 files: vec![PathPattern::new(&format!("src/part-{number}/**")).unwrap()],
                 validation: Default::default(),
@@ -129,7 +182,14 @@ fn tasks(path: &Path) {
                 alias: None,
                 backlog: false,
             };
-            world.decide_into(&mut batch, Command::AddTask { task, assign: None, how: How::Direct });
+            world.decide_into(
+                &mut batch,
+                Command::AddTask {
+                    task,
+                    assign: None,
+                    how: AssignMode::Direct,
+                },
+            );
         }
         store.commit(&batch).unwrap();
     }
@@ -146,7 +206,9 @@ fn tasks(path: &Path) {
     assert!(loaded.board == world.board);
     let connection = rusqlite::Connection::open(path).unwrap();
     let began = Instant::now();
-    connection.query_row("PRAGMA quick_check(1)", [], |row| row.get::<_, String>(0)).unwrap();
+    connection
+        .query_row("PRAGMA quick_check(1)", [], |row| row.get::<_, String>(0))
+        .unwrap();
     println!("  quick_check {:?}", began.elapsed());
     let began = Instant::now();
     store.check().unwrap();
@@ -155,16 +217,25 @@ fn tasks(path: &Path) {
     store.backup(&path.with_extension("copy")).unwrap();
     println!("  backup {:?}", began.elapsed());
     let began = Instant::now();
-    let filter =
-        TaskFilter { statuses: vec![regatta_core::task::Status::Unassigned], limit: 50, ..TaskFilter::default() };
+    let filter = TaskFilter {
+        statuses: vec![regatta_core::task::TaskStatus::Unassigned],
+        limit: 50,
+        ..TaskFilter::default()
+    };
     assert_eq!(store.history().tasks(&filter).unwrap().len(), 50);
     println!("  50 unassigned tasks {:?}", began.elapsed());
 }
 
-fn messages(path: &Path) {
+fn measure_messages(path: &Path) {
     let mut store = SqliteStore::open(path).unwrap();
-    let mut world =
-        World { board: Board::default(), now: Now { at: 1, wall: 1_700_000_000_000 }, by: Actor::Person("ann".into()) };
+    let mut world = World {
+        board: Board::default(),
+        now: Now {
+            fleet_ms: 1,
+            unix_ms: 1_700_000_000_000,
+        },
+        by: Actor::Person("ann".into()),
+    };
     let label = |it: &str| Label::new(it).unwrap();
     let mut number = 0;
     for _ in 0..1_000 {
@@ -175,34 +246,88 @@ fn messages(path: &Path) {
             if number % 100_000 == 7 {
                 labels.push(label("rare"));
             }
-            let channel = ChannelName::new(if number % 50_000 == 3 { "quiet" } else { "general" }).unwrap();
-            let text = format!("Message {number} says something of a usual length to @worker-{}.", number % 100);
-            world.decide_into(&mut batch, Command::Post(Post { channel, text, labels, reply_to: None }));
+            let channel = ChannelName::new(if number % 50_000 == 3 {
+                "quiet"
+            } else {
+                "general"
+            })
+            .unwrap();
+            let text = format!(
+                "Message {number} says something of a usual length to @worker-{}.",
+                number % 100
+            );
+            world.decide_into(
+                &mut batch,
+                Command::Post(PostMessage {
+                    channel,
+                    text,
+                    labels,
+                    reply_to: None,
+                }),
+            );
         }
         store.commit(&batch).unwrap();
     }
-    println!("1,000,000 messages: {:.0} MiB", path.metadata().unwrap().len() as f64 / (1024.0 * 1024.0));
+    println!(
+        "1,000,000 messages: {:.0} MiB",
+        path.metadata().unwrap().len() as f64 / (1024.0 * 1024.0)
+    );
     let history = store.history();
-    let all = MessageFilter { limit: 50, ..MessageFilter::default() };
+    let all = MessageFilter {
+        limit: 50,
+        ..MessageFilter::default()
+    };
     let channel = |it: &str| Some(ChannelName::new(it).unwrap());
     let mention = Some(AgentName::new("worker-7").unwrap());
     for (what, filter) in [
         ("newest", all.clone()),
-        ("of a channel", MessageFilter { channel: channel("general"), ..all.clone() }),
+        (
+            "of a channel",
+            MessageFilter {
+                channel: channel("general"),
+                ..all.clone()
+            },
+        ),
         (
             "of a quiet channel and a common label",
-            MessageFilter { channel: channel("quiet"), label: Some(label("common")), ..all.clone() },
+            MessageFilter {
+                channel: channel("quiet"),
+                label: Some(label("common")),
+                ..all.clone()
+            },
         ),
         (
             "of a rare label in a loud channel",
-            MessageFilter { channel: channel("general"), label: Some(label("rare")), ..all.clone() },
+            MessageFilter {
+                channel: channel("general"),
+                label: Some(label("rare")),
+                ..all.clone()
+            },
         ),
         (
             "of a mention and a sender",
-            MessageFilter { mention: mention.clone(), from: Some("person:ann".into()), ..all.clone() },
+            MessageFilter {
+                mention: mention.clone(),
+                from: Some("person:ann".into()),
+                ..all.clone()
+            },
         ),
-        ("of a mention and a rare label", MessageFilter { mention, label: Some(label("rare")), ..all.clone() }),
-        ("of nobody", MessageFilter { channel: channel("general"), from: Some("nobody".into()), ..all }),
+        (
+            "of a mention and a rare label",
+            MessageFilter {
+                mention,
+                label: Some(label("rare")),
+                ..all.clone()
+            },
+        ),
+        (
+            "of nobody",
+            MessageFilter {
+                channel: channel("general"),
+                from: Some("nobody".into()),
+                ..all
+            },
+        ),
     ] {
         history.messages(&filter).unwrap();
         let began = Instant::now();
@@ -210,6 +335,8 @@ fn messages(path: &Path) {
         println!("  {found:>2} {what}: {:?}", began.elapsed());
     }
     let began = Instant::now();
-    let count = history.count_messages(&ChannelName::new("general").unwrap(), Default::default()).unwrap();
+    let count = history
+        .count_messages(&ChannelName::new("general").unwrap(), Default::default())
+        .unwrap();
     println!("  counting {count}: {:?}", began.elapsed());
 }

@@ -25,43 +25,47 @@ use rusqlite::hooks::Wal;
 use rusqlite::wal::CheckpointMode::PASSIVE;
 use rusqlite::{Connection, MAIN_DB};
 
-use crate::mark::{self, Mark, Reached};
-use crate::words::{self, Fault};
+use crate::errors::{self, StoreFault};
+use crate::mark::{self, HighWaterMark, ReachedFile};
 use crate::{commit, open, wal};
 
 /// The thresholds for the length of the log, in pages.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Bounds {
+pub(crate) struct LogLimits {
     /// The log is copied in the next quiet moment.
-    many: c_int,
+    quiet_copy_pages: c_int,
     /// The log is copied even if commits follow each other closely.
-    long: c_int,
+    forced_copy_pages: c_int,
     /// A commit copies the log itself.
-    most: c_int,
+    commit_copy_pages: c_int,
 }
 
-impl Bounds {
+impl LogLimits {
     /// 16, 96 and 128 MiB.
-    pub(crate) const USUAL: Bounds = Bounds { many: 4_000, long: 24_000, most: 32_000 };
+    pub(crate) const DEFAULT: LogLimits = LogLimits {
+        quiet_copy_pages: 4_000,
+        forced_copy_pages: 24_000,
+        commit_copy_pages: 32_000,
+    };
 }
 
 /// The largest number of pages that the thread may leave to a commit, and the number of its tries
 /// to reach it.
-const LITTLE: c_int = 48;
-const TRIES: usize = 6;
+const MAX_LEFT_PAGES: c_int = 48;
+const MAX_COPY_TRIES: usize = 6;
 /// The length of a moment, and the number of commits in it that still count as quiet.
-const MOMENT: Duration = Duration::from_millis(20);
-const FEW: u64 = 4;
+const QUIET_WINDOW: Duration = Duration::from_millis(20);
+const MAX_COMMITS_IN_WINDOW: u64 = 4;
 
 /// The time without a commit after which everything is moved into the store.
-const QUIET: Duration = Duration::from_secs(1);
+const IDLE_BEFORE_FULL_COPY: Duration = Duration::from_secs(1);
 /// The interval at which the mark is written while commits follow each other.
 const MARK_INTERVAL: Duration = Duration::from_secs(5);
 
 /// The state that the thread and the commits share.
 #[derive(Debug)]
 struct State {
-    bounds: Bounds,
+    limits: LogLimits,
     stage: AtomicU8,
     /// The length of the log.
     pages: AtomicI32,
@@ -69,90 +73,111 @@ struct State {
     /// The revision of the last commit that returned.
     revision: AtomicU64,
     /// True while the thread sleeps until the next commit.
-    is_asleep: AtomicBool,
+    is_sleeping: AtomicBool,
 }
 
 impl State {
-    fn new(bounds: Bounds, revision: u64) -> State {
+    fn new(limits: LogLimits, revision: u64) -> State {
         State {
-            bounds,
+            limits,
             stage: State::IDLE.into(),
             pages: 0.into(),
             commits: 0.into(),
             revision: revision.into(),
-            is_asleep: false.into(),
+            is_sleeping: false.into(),
         }
     }
 
     const IDLE: u8 = 0;
     /// The log is long, and the thread copies it.
-    const ASKED: u8 = 1;
+    const COPY_REQUESTED: u8 = 1;
     /// All but a few pages are copied, and the next commit copies the rest.
-    const NEARLY: u8 = 2;
-    const END: u8 = 3;
+    const NEARLY_COPIED: u8 = 2;
+    const ENDED: u8 = 3;
 
-    fn is(&self, stage: u8) -> bool {
+    fn is_at_stage(&self, stage: u8) -> bool {
         self.stage.load(Acquire) == stage
     }
 
     /// Changes the stage, unless another thread has changed it. Returns whether it did.
-    fn go(&self, from: u8, to: u8) -> bool {
-        self.stage.compare_exchange(from, to, AcqRel, Acquire).is_ok()
+    fn change_stage(&self, from: u8, to: u8) -> bool {
+        self.stage
+            .compare_exchange(from, to, AcqRel, Acquire)
+            .is_ok()
     }
 
     /// Returns whether the thread may copy now, given the number of commits a moment ago.
-    fn is_its_moment(&self, before: u64) -> bool {
-        self.commits.load(Relaxed) - before <= FEW || self.pages.load(Relaxed) >= self.bounds.long
+    fn is_quiet_since(&self, before: u64) -> bool {
+        self.commits.load(Relaxed) - before <= MAX_COMMITS_IN_WINDOW
+            || self.pages.load(Relaxed) >= self.limits.forced_copy_pages
     }
 }
 
 /// The thread that copies the log. Dropping this value ends it.
 #[derive(Debug)]
-pub(crate) struct Checkpoints {
+pub(crate) struct Checkpointer {
     state: Arc<State>,
     thread: Option<JoinHandle<()>>,
     /// `None` if the file could not be written. Then the mark alone counts, which lags by a moment.
-    reached: Option<Reached>,
+    reached: Option<ReachedFile>,
 }
 
-impl Checkpoints {
+impl Checkpointer {
     /// Replaces SQLite's own checkpoints on `writer`, the writing connection of the store at
     /// `path`.
-    pub(crate) fn of(writer: &mut Connection, path: &Path, bounds: Bounds) -> Result<Checkpoints, StoreError> {
-        let own = beside(path).map_err(|it| it.say("open", path))?;
-        let revision = commit::revisions(&own).map_err(|fault| fault.say("open", path))?.0;
-        let store = mark::identity(&own).map_err(|fault| fault.say("open", path))?;
-        let reached = Reached::open(path, store, revision)
-            .inspect_err(|error| tracing::warn!("could not open the file that counts the store's commits: {error}"))
+    pub(crate) fn start(
+        writer: &mut Connection,
+        path: &Path,
+        bounds: LogLimits,
+    ) -> Result<Checkpointer, StoreError> {
+        let own = open_beside(path).map_err(|it| it.into_error("open", path))?;
+        let revision = commit::revisions(&own)
+            .map_err(|fault| fault.into_error("open", path))?
+            .0;
+        let store = mark::store_identity(&own).map_err(|fault| fault.into_error("open", path))?;
+        let reached = ReachedFile::open(path, store, revision)
+            .inspect_err(|error| {
+                tracing::warn!("could not open the file that counts the store's commits: {error}")
+            })
             .ok();
         let state = Arc::new(State::new(bounds, revision));
         let (theirs, file) = (state.clone(), path.to_owned());
         let thread = thread::Builder::new()
             .name("checkpoints".into())
-            .spawn(move || work(&own, &theirs, &file))
-            .map_err(|it| words::io("open", path, &it))?;
+            .spawn(move || run_checkpointer(&own, &theirs, &file))
+            .map_err(|it| errors::io_error("open", path, &it))?;
         let (asked, waker) = (state.clone(), thread.thread().clone());
-        let made = Checkpoints { state, thread: Some(thread), reached };
+        let made = Checkpointer {
+            state,
+            thread: Some(thread),
+            reached,
+        };
         let hook = move |log: &mut Wal, pages| {
             after_commit(log, pages, &asked, &waker);
             Ok(())
         };
-        writer.wal_hook(Some(hook)).map_err(|it| words::sqlite("open", path, &it))?;
+        writer
+            .wal_hook(Some(hook))
+            .map_err(|it| errors::sqlite_error("open", path, &it))?;
         Ok(made)
     }
 
     /// Records the revision of a commit that has returned. The mark may name it from now on.
-    pub(crate) fn committed(&self, revision: u64) {
+    pub(crate) fn on_commit(&self, revision: u64) {
         self.state.revision.store(revision, Release);
-        if let Some(Err(error)) = self.reached.as_ref().map(|reached| reached.note(revision)) {
+        if let Some(Err(error)) = self
+            .reached
+            .as_ref()
+            .map(|reached| reached.record(revision))
+        {
             tracing::debug!("could not record a commit in the file beside the store: {error}");
         }
     }
 }
 
-impl Drop for Checkpoints {
+impl Drop for Checkpointer {
     fn drop(&mut self) {
-        self.state.stage.store(State::END, Release);
+        self.state.stage.store(State::ENDED, Release);
         if let Some(thread) = self.thread.take() {
             thread.thread().unpark();
             if thread.join().is_err() {
@@ -163,8 +188,8 @@ impl Drop for Checkpoints {
 }
 
 /// Opens a connection that only copies the log.
-fn beside(path: &Path) -> Result<Connection, Fault> {
-    let own = open::connect(path)?;
+fn open_beside(path: &Path) -> Result<Connection, StoreFault> {
+    let own = open::connect_for_writing(path)?;
     own.pragma_update(None, "synchronous", "full")?;
     // The last connection to close a store moves its log into it, and that must be the writer's.
     own.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
@@ -176,115 +201,142 @@ fn beside(path: &Path) -> Result<Connection, Fault> {
 fn after_commit(log: &mut Wal, pages: c_int, state: &State, thread: &Thread) {
     state.pages.store(pages, Relaxed);
     state.commits.fetch_add(1, SeqCst);
-    if state.is_asleep.load(SeqCst) {
+    if state.is_sleeping.load(SeqCst) {
         thread.unpark();
     }
-    if pages >= state.bounds.most || state.is(State::NEARLY) {
+    if pages >= state.limits.commit_copy_pages || state.is_at_stage(State::NEARLY_COPIED) {
         if let Err(error) = log.checkpoint_v2(PASSIVE) {
-            tracing::debug!("could not move the log into the store; the log keeps growing: {error}");
+            tracing::debug!(
+                "could not move the log into the store; the log keeps growing: {error}"
+            );
         }
-        state.go(State::NEARLY, State::IDLE);
-    } else if pages >= state.bounds.many && state.go(State::IDLE, State::ASKED) {
+        state.change_stage(State::NEARLY_COPIED, State::IDLE);
+    } else if pages >= state.limits.quiet_copy_pages
+        && state.change_stage(State::IDLE, State::COPY_REQUESTED)
+    {
         thread.unpark();
     }
 }
 
 /// Copies the log and keeps the mark, until the store is closed.
-fn work(own: &Connection, state: &State, path: &Path) {
-    let mut keeper = MarkKeeper { own, path, is_complete: true, commits: 0, written: Instant::now() };
-    while !state.is(State::END) {
-        if !state.is(State::ASKED) {
-            keeper.keep(state);
+fn run_checkpointer(own: &Connection, state: &State, path: &Path) {
+    let mut keeper = MarkKeeper {
+        connection: own,
+        path,
+        is_complete: true,
+        commits: 0,
+        last_written: Instant::now(),
+    };
+    while !state.is_at_stage(State::ENDED) {
+        if !state.is_at_stage(State::COPY_REQUESTED) {
+            keeper.step(state);
             continue;
         }
         let before = state.commits.load(Relaxed);
-        thread::park_timeout(MOMENT);
-        if !state.is_its_moment(before) {
+        thread::park_timeout(QUIET_WINDOW);
+        if !state.is_quiet_since(before) {
             continue;
         }
-        for _ in 0..TRIES {
+        for _ in 0..MAX_COPY_TRIES {
             match own.wal_checkpoint_v2(Some(MAIN_DB), PASSIVE) {
-                Ok((log, copied)) if log - copied > LITTLE => {}
+                Ok((log, copied)) if log - copied > MAX_LEFT_PAGES => {}
                 Ok(_) => break,
                 Err(error) => {
-                    tracing::warn!("could not move the log into the store; the log keeps growing: {error}");
+                    tracing::warn!(
+                        "could not move the log into the store; the log keeps growing: {error}"
+                    );
                     break;
                 }
             }
         }
-        state.go(State::ASKED, State::NEARLY);
+        state.change_stage(State::COPY_REQUESTED, State::NEARLY_COPIED);
     }
 }
 
 /// Keeps the mark of an open store up to date.
 struct MarkKeeper<'a> {
-    own: &'a Connection,
+    connection: &'a Connection,
     path: &'a Path,
     /// True if the mark says that the store itself has every commit, up to the number in `commits`.
     is_complete: bool,
     commits: u64,
-    written: Instant,
+    last_written: Instant,
 }
 
 impl MarkKeeper<'_> {
     /// Does the next step, or sleeps until there is one.
-    fn keep(&mut self, state: &State) {
+    fn step(&mut self, state: &State) {
         let commits = state.commits.load(SeqCst);
         if self.is_complete && commits == self.commits {
-            self.sleep(state);
+            self.sleep_until_commit(state);
             return;
         }
         if self.is_complete {
             // The first commit after a quiet time. From here on commits are in the log.
-            self.write_open(state);
+            self.write_mark_with_log(state);
         }
-        thread::park_timeout(QUIET);
-        if state.is(State::ASKED) || state.is(State::END) {
+        thread::park_timeout(IDLE_BEFORE_FULL_COPY);
+        if state.is_at_stage(State::COPY_REQUESTED) || state.is_at_stage(State::ENDED) {
             return;
         }
         if state.commits.load(SeqCst) != commits {
-            if self.written.elapsed() >= MARK_INTERVAL {
-                self.write_open(state);
+            if self.last_written.elapsed() >= MARK_INTERVAL {
+                self.write_mark_with_log(state);
             }
             return;
         }
         let revision = state.revision.load(Acquire);
-        match self.own.wal_checkpoint_v2(Some(MAIN_DB), PASSIVE) {
+        match self.connection.wal_checkpoint_v2(Some(MAIN_DB), PASSIVE) {
             Ok((log, copied)) if log == copied && state.commits.load(SeqCst) == commits => {
-                self.write(revision, None);
+                self.write_mark(revision, None);
                 (self.is_complete, self.commits) = (true, commits);
             }
             // A reader or a commit prevented it. The next quiet moment tries again.
             Ok(_) => {}
-            Err(error) => tracing::debug!("could not move the log into the store in a quiet moment: {error}"),
+            Err(error) => {
+                tracing::debug!("could not move the log into the store in a quiet moment: {error}")
+            }
         }
     }
 
     /// Sleeps until a commit or the end.
-    fn sleep(&self, state: &State) {
-        state.is_asleep.store(true, SeqCst);
-        if state.commits.load(SeqCst) == self.commits && !state.is(State::ASKED) && !state.is(State::END) {
+    fn sleep_until_commit(&self, state: &State) {
+        state.is_sleeping.store(true, SeqCst);
+        if state.commits.load(SeqCst) == self.commits
+            && !state.is_at_stage(State::COPY_REQUESTED)
+            && !state.is_at_stage(State::ENDED)
+        {
             thread::park();
         }
-        state.is_asleep.store(false, SeqCst);
+        state.is_sleeping.store(false, SeqCst);
     }
 
     /// Writes a mark with the revision of the store and the log that its commits may be in.
-    fn write_open(&mut self, state: &State) {
+    fn write_mark_with_log(&mut self, state: &State) {
         let revision = state.revision.load(Acquire);
-        let log = wal::inspect_header(self.path).unwrap_or_else(|error| {
+        let log = wal::read_first_salt(self.path).unwrap_or_else(|error| {
             tracing::warn!("could not read the header of the store's log: {error}");
             None
         });
-        self.write(revision, log);
+        self.write_mark(revision, log);
         self.is_complete = false;
-        self.written = Instant::now();
+        self.last_written = Instant::now();
     }
 
-    fn write(&self, revision: u64, log: Option<u32>) {
-        let written = mark::identity(self.own).map_err(|fault| fault.to_string()).and_then(|store| {
-            mark::write(self.path, &Mark { store, revision, log }).map_err(|error| error.to_string())
-        });
+    fn write_mark(&self, revision: u64, log: Option<u32>) {
+        let written = mark::store_identity(self.connection)
+            .map_err(|fault| fault.to_string())
+            .and_then(|store| {
+                mark::write_mark(
+                    self.path,
+                    &HighWaterMark {
+                        store,
+                        revision,
+                        log,
+                    },
+                )
+                .map_err(|error| error.to_string())
+            });
         // On a full disk the old mark stays, which demands less.
         if let Err(error) = written {
             tracing::debug!("could not update the mark of the store: {error}");
@@ -295,26 +347,37 @@ impl MarkKeeper<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::files;
+    use crate::store_files;
 
-    const BOUNDS: Bounds = Bounds { many: 200, long: 1_200, most: 1_600 };
+    const TEST_LIMITS: LogLimits = LogLimits {
+        quiet_copy_pages: 200,
+        forced_copy_pages: 1_200,
+        commit_copy_pages: 1_600,
+    };
 
-    struct Place {
+    struct TestStore {
         writer: Connection,
-        checkpoints: Checkpoints,
+        checkpoints: Checkpointer,
         log: std::path::PathBuf,
         _directory: tempfile::TempDir,
     }
 
-    impl Place {
-        fn new() -> Place {
+    impl TestStore {
+        fn new() -> TestStore {
             let directory = tempfile::tempdir().unwrap();
             let path = directory.path().join("regatta.db");
-            let mut writer = open::open(&path).unwrap();
+            let mut writer = open::open_for_writing(&path).unwrap();
             writer.pragma_update(None, "synchronous", "off").unwrap();
-            writer.execute_batch("CREATE TABLE heap (id INTEGER PRIMARY KEY, body BLOB)").unwrap();
-            let checkpoints = Checkpoints::of(&mut writer, &path, BOUNDS).unwrap();
-            Place { writer, checkpoints, log: files::beside(&path, "-wal"), _directory: directory }
+            writer
+                .execute_batch("CREATE TABLE heap (id INTEGER PRIMARY KEY, body BLOB)")
+                .unwrap();
+            let checkpoints = Checkpointer::start(&mut writer, &path, TEST_LIMITS).unwrap();
+            TestStore {
+                writer,
+                checkpoints,
+                log: store_files::with_suffix(&path, "-wal"),
+                _directory: directory,
+            }
         }
 
         /// Commits about this many pages, always the same ones.
@@ -325,7 +388,10 @@ mod tests {
 
         /// Returns the length of the log in pages.
         fn pages(&self) -> c_int {
-            self.writer.wal_checkpoint_v2(Some(MAIN_DB), PASSIVE).unwrap().0
+            self.writer
+                .wal_checkpoint_v2(Some(MAIN_DB), PASSIVE)
+                .unwrap()
+                .0
         }
 
         /// Waits until the log reaches a stage. `what` describes the stage. The time limit only
@@ -333,9 +399,12 @@ mod tests {
         fn wait_for(&self, stage: u8, what: &str) {
             let state = &self.checkpoints.state;
             let patience = Instant::now() + Duration::from_secs(60);
-            while !state.is(stage) {
+            while !state.is_at_stage(stage) {
                 let at = state.stage.load(Acquire);
-                assert!(Instant::now() < patience, "{what}: timed out waiting for stage {stage}, the log is at stage {at}");
+                assert!(
+                    Instant::now() < patience,
+                    "{what}: timed out waiting for stage {stage}, the log is at stage {at}"
+                );
                 thread::yield_now();
             }
         }
@@ -343,59 +412,87 @@ mod tests {
 
     #[test]
     fn long_log_is_copied_by_the_thread_and_restarts() {
-        let place = Place::new();
+        let place = TestStore::new();
         for round in 1..=3 {
-            while place.checkpoints.state.is(State::IDLE) {
+            while place.checkpoints.state.is_at_stage(State::IDLE) {
                 place.commit(25);
             }
             // No commit follows, so the thread copies, and the next commit copies the few remaining
             // pages.
-            place.wait_for(State::NEARLY, "the thread copies a long log");
+            place.wait_for(State::NEARLY_COPIED, "the thread copies a long log");
             place.commit(2);
-            assert!(place.checkpoints.state.is(State::IDLE), "round {round}");
+            assert!(
+                place.checkpoints.state.is_at_stage(State::IDLE),
+                "round {round}"
+            );
             place.commit(2);
-            assert!(place.pages() < BOUNDS.many, "round {round}: the log did not restart: {} pages", place.pages());
+            assert!(
+                place.pages() < TEST_LIMITS.quiet_copy_pages,
+                "round {round}: the log did not restart: {} pages",
+                place.pages()
+            );
         }
         let length = place.log.metadata().unwrap().len();
-        assert!(length < 2 * 4096 * BOUNDS.many as u64, "the log is {length} bytes long");
+        assert!(
+            length < 2 * 4096 * TEST_LIMITS.quiet_copy_pages as u64,
+            "the log is {length} bytes long"
+        );
     }
 
     #[test]
     fn copying_the_log_waits_for_a_pause_in_commits_unless_the_log_is_long() {
-        let state = State::new(BOUNDS, 0);
-        state.stage.store(State::ASKED, Release);
+        let state = State::new(TEST_LIMITS, 0);
+        state.stage.store(State::COPY_REQUESTED, Release);
         state.commits.store(100, SeqCst);
         for (before, pages, may) in [
             (100, 300, true),
-            (100 - FEW, 300, true),
-            (100 - FEW - 1, 300, false),
-            (0, BOUNDS.long - 1, false),
-            (0, BOUNDS.long, true),
+            (100 - MAX_COMMITS_IN_WINDOW, 300, true),
+            (100 - MAX_COMMITS_IN_WINDOW - 1, 300, false),
+            (0, TEST_LIMITS.forced_copy_pages - 1, false),
+            (0, TEST_LIMITS.forced_copy_pages, true),
         ] {
             state.pages.store(pages, Relaxed);
-            assert_eq!(state.is_its_moment(before), may, "{} commits, {pages} pages", 100 - before);
+            assert_eq!(
+                state.is_quiet_since(before),
+                may,
+                "{} commits, {pages} pages",
+                100 - before
+            );
         }
     }
 
     #[test]
     fn commit_copies_the_log_itself_when_the_thread_is_stuck() {
-        let place = Place::new();
+        let place = TestStore::new();
         // Simulates a thread that never finishes.
-        place.checkpoints.state.stage.store(State::END, Release);
+        place.checkpoints.state.stage.store(State::ENDED, Release);
         for _ in 0..100 {
             place.commit(25);
         }
         let length = place.log.metadata().unwrap().len();
-        assert!(length < 4096 * (BOUNDS.most + 100) as u64, "the log is {length} bytes long");
+        assert!(
+            length < 4096 * (TEST_LIMITS.commit_copy_pages + 100) as u64,
+            "the log is {length} bytes long"
+        );
     }
 
     #[test]
     fn closed_store_leaves_no_log() {
-        let Place { writer, checkpoints, log, _directory } = Place::new();
-        writer.execute_batch("INSERT INTO heap VALUES (1, randomblob(4096))").unwrap();
+        let TestStore {
+            writer,
+            checkpoints,
+            log,
+            _directory,
+        } = TestStore::new();
+        writer
+            .execute_batch("INSERT INTO heap VALUES (1, randomblob(4096))")
+            .unwrap();
         assert!(log.exists());
         drop(checkpoints);
         drop(writer);
-        assert!(!log.exists(), "the last connection that closes removes the log");
+        assert!(
+            !log.exists(),
+            "the last connection that closes removes the log"
+        );
     }
 }

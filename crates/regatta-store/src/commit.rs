@@ -6,36 +6,50 @@
 use std::path::Path;
 
 use regatta_core::attempt::Attempt;
-use regatta_core::board::{Meta, Row, RowKey, Rows};
+use regatta_core::board::{BoardMeta, Row, RowKey, Rows};
 use regatta_core::bus::Message;
 use regatta_core::task::Task;
-use regatta_engine::ports::store::Batch;
+use regatta_engine::ports::store::StoreBatch;
 use rusqlite::types::{ToSqlOutput, ValueRef};
-use rusqlite::{CachedStatement, Connection, OptionalExtension, Params, ToSql, Transaction, TransactionBehavior};
+use rusqlite::{
+    CachedStatement, Connection, OptionalExtension, Params, ToSql, Transaction, TransactionBehavior,
+};
 use serde::Serialize;
 
-use crate::behind::Behind;
-use crate::load::decode;
-use crate::words::{self, Fault};
-use crate::{index, log};
+use crate::deferred_rows::DeferredRows;
+use crate::errors::{self, StoreFault};
+use crate::load::decode_row;
+use crate::{event_log, message_index};
 
 /// Returns the revision of the last commit and the one up to which rows are written. The former is
 /// that of the log's last event, or the one that a restore has set.
-pub(crate) fn revisions(connection: &Connection) -> Result<(u64, u64), Fault> {
-    const BOTH: &str = "SELECT (SELECT coalesce(max(revision), 0) FROM events), revision FROM meta WHERE id = 1";
-    let (last, written): (i64, i64) =
-        connection.prepare_cached(BOTH)?.query_row([], |row| Ok((row.get(0)?, row.get(1)?)))?;
+pub(crate) fn revisions(connection: &Connection) -> Result<(u64, u64), StoreFault> {
+    const QUERY: &str =
+        "SELECT (SELECT coalesce(max(revision), 0) FROM events), revision FROM meta WHERE id = 1";
+    let (last, written): (i64, i64) = connection
+        .prepare_cached(QUERY)?
+        .query_row([], |row| Ok((row.get(0)?, row.get(1)?)))?;
     Ok((last.max(written).unsigned_abs(), written.unsigned_abs()))
 }
 
 /// Checks that a store is at the revision where its only writer left it.
-pub(crate) fn is_at(connection: &Connection, revision: u64, behind: &Behind, path: &Path) -> Result<(), Fault> {
+pub(crate) fn check_revision(
+    connection: &Connection,
+    revision: u64,
+    behind: &DeferredRows,
+    path: &Path,
+) -> Result<(), StoreFault> {
     let (stored, written) = revisions(connection)?;
     if stored != revision {
-        return Err(words::moved_on(path, revision, stored).into());
+        return Err(errors::changed_by_another_process(path, revision, stored).into());
     }
-    if written != behind.written(revision) {
-        return Err(words::moved_on(path, behind.written(revision), written).into());
+    if written != behind.written_revision(revision) {
+        return Err(errors::changed_by_another_process(
+            path,
+            behind.written_revision(revision),
+            written,
+        )
+        .into());
     }
     Ok(())
 }
@@ -46,30 +60,40 @@ pub(crate) fn is_at(connection: &Connection, revision: u64, behind: &Behind, pat
 /// One failure leaves a doubt that no store can resolve. When the last sync itself fails, the
 /// commit is rolled back and the next one overwrites it, but if the machine stops in between, the
 /// commit may be found whole.
-pub(crate) fn commit(
+pub(crate) fn commit_batch(
     connection: &mut Connection,
     json: &mut Vec<u8>,
-    batch: &Batch,
-    behind: &mut Behind,
+    batch: &StoreBatch,
+    behind: &mut DeferredRows,
     path: &Path,
-) -> Result<(), Fault> {
+) -> Result<(), StoreFault> {
     let change = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-    is_at(&change, batch.after, behind, path)?;
-    let mut writer = Writer { connection: &change, json };
-    writer.log(batch)?;
-    let waits = behind.may_wait(batch);
+    check_revision(&change, batch.base_revision, behind, path)?;
+    let mut writer = BatchWriter {
+        connection: &change,
+        json,
+    };
+    writer.write_log(batch)?;
+    let waits = behind.can_defer(batch);
     if !waits {
-        writer.rows(behind.rows.iter().filter(|it| !batch.rows.contains_key(it.0)))?;
-        writer.rows(&batch.rows)?;
-        writer.meta(&batch.meta)?;
+        writer.write_rows(
+            behind
+                .rows
+                .iter()
+                .filter(|it| !batch.rows.contains_key(it.0)),
+        )?;
+        writer.write_rows(&batch.rows)?;
+        writer.write_meta(&batch.meta)?;
     }
     let committed = change.commit();
     // A failed commit may still be stored, and then its rows count as deferred or written.
-    let kept =
-        || batch.meta.revision != batch.after && revisions(connection).is_ok_and(|it| it.0 == batch.meta.revision);
+    let kept = || {
+        batch.meta.revision != batch.base_revision
+            && revisions(connection).is_ok_and(|it| it.0 == batch.meta.revision)
+    };
     if committed.is_ok() || kept() {
         if waits {
-            behind.wait(batch);
+            behind.defer(batch);
         } else {
             behind.clear();
         }
@@ -78,304 +102,456 @@ pub(crate) fn commit(
 }
 
 /// Writes rows whose events are in the log already, and the `meta` row.
-pub(crate) fn rows(change: &Transaction<'_>, json: &mut Vec<u8>, rows: &Rows, meta: &Meta) -> Result<(), Fault> {
-    let mut writer = Writer { connection: change, json };
-    writer.rows(rows)?;
-    writer.meta(meta)
+pub(crate) fn write_rows(
+    change: &Transaction<'_>,
+    json: &mut Vec<u8>,
+    rows: &Rows,
+    meta: &BoardMeta,
+) -> Result<(), StoreFault> {
+    let mut writer = BatchWriter {
+        connection: change,
+        json,
+    };
+    writer.write_rows(rows)?;
+    writer.write_meta(meta)
 }
 
-struct Writer<'a> {
+struct BatchWriter<'a> {
     connection: &'a Connection,
     json: &'a mut Vec<u8>,
 }
 
 /// Text that is known to be UTF-8, because serde wrote it.
-pub(crate) struct Json<'a>(pub(crate) &'a [u8]);
+pub(crate) struct JsonText<'a>(pub(crate) &'a [u8]);
 
-impl ToSql for Json<'_> {
+impl ToSql for JsonText<'_> {
     fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
         Ok(ToSqlOutput::Borrowed(ValueRef::Text(self.0)))
     }
 }
 
-impl Writer<'_> {
+impl BatchWriter<'_> {
     /// Writes the events and effects, which make a batch durable.
-    fn log(&mut self, batch: &Batch) -> Result<(), Fault> {
-        self.events(batch)?;
+    fn write_log(&mut self, batch: &StoreBatch) -> Result<(), StoreFault> {
+        self.write_events(batch)?;
         for (key, effect) in &batch.effects {
-            let body = json(self.json, effect)?;
-            run(
+            let body = to_json(self.json, effect)?;
+            execute_sql(
                 self.connection,
                 "INSERT INTO outbox (revision, nth, body) VALUES (?1, ?2, ?3)",
-                (number(key.revision)?, key.nth, body),
+                (to_sql_number(key.revision)?, key.nth, body),
             )?;
         }
-        for key in &batch.performed {
-            run(
+        for key in &batch.completed_effects {
+            execute_sql(
                 self.connection,
                 "DELETE FROM outbox WHERE revision = ?1 AND nth = ?2",
-                (number(key.revision)?, key.nth),
+                (to_sql_number(key.revision)?, key.nth),
             )?;
         }
         Ok(())
     }
 
-    fn rows<'b>(&mut self, rows: impl IntoIterator<Item = (&'b RowKey, &'b Option<Row>)>) -> Result<(), Fault> {
+    fn write_rows<'b>(
+        &mut self,
+        rows: impl IntoIterator<Item = (&'b RowKey, &'b Option<Row>)>,
+    ) -> Result<(), StoreFault> {
         // Most written rows are claims, so their statements are looked up once per batch.
         let connection = self.connection;
-        let mut put_claim = connection.prepare_cached("INSERT OR REPLACE INTO claims (id, body) VALUES (?1, ?2)")?;
+        let mut put_claim = connection
+            .prepare_cached("INSERT OR REPLACE INTO claims (id, body) VALUES (?1, ?2)")?;
         let mut remove_claim = connection.prepare_cached("DELETE FROM claims WHERE id = ?1")?;
         for (key, row) in rows {
             match (key, row) {
                 (RowKey::Claim(id), Some(Row::Claim(it))) => {
-                    put_claim.execute((number(id.0)?, json(self.json, it)?))?;
+                    put_claim.execute((to_sql_number(id.0)?, to_json(self.json, it)?))?;
                 }
                 (RowKey::Claim(id), None) => {
-                    remove_claim.execute([number(id.0)?])?;
+                    remove_claim.execute([to_sql_number(id.0)?])?;
                 }
-                (_, Some(row)) => self.put(row)?,
-                (_, None) => self.remove(key)?,
+                (_, Some(row)) => self.put_row(row)?,
+                (_, None) => self.remove_row(key)?,
             }
         }
         Ok(())
     }
 
-    fn meta(&mut self, it: &Meta) -> Result<(), Fault> {
-        let body = json(self.json, it)?;
-        run(self.connection, "UPDATE meta SET revision = ?1, body = ?2 WHERE id = 1", (number(it.revision)?, body))
+    fn write_meta(&mut self, it: &BoardMeta) -> Result<(), StoreFault> {
+        let body = to_json(self.json, it)?;
+        execute_sql(
+            self.connection,
+            "UPDATE meta SET revision = ?1, body = ?2 WHERE id = 1",
+            (to_sql_number(it.revision)?, body),
+        )
     }
 
     /// Writes the events. Refuses events that would leave a gap in the log.
-    fn events(&mut self, batch: &Batch) -> Result<(), Fault> {
-        let mut last = batch.after;
+    fn write_events(&mut self, batch: &StoreBatch) -> Result<(), StoreFault> {
+        let mut last = batch.base_revision;
         for it in &batch.events {
             if it.revision != last + 1 {
-                return Err(words::out_of_order(last + 1, it.revision).into());
+                return Err(errors::out_of_order(last + 1, it.revision).into());
             }
             last = it.revision;
         }
         if batch.meta.revision != last {
-            return Err(words::out_of_order(last, batch.meta.revision).into());
+            return Err(errors::out_of_order(last, batch.meta.revision).into());
         }
-        log::append(self.connection, self.json, &batch.events)
+        event_log::append_events(self.connection, self.json, &batch.events)
     }
 
-    fn put(&mut self, row: &Row) -> Result<(), Fault> {
+    fn put_row(&mut self, row: &Row) -> Result<(), StoreFault> {
         let (db, text) = (self.connection, &mut *self.json);
         let live = row.is_live();
         match row {
             // The meta row and the claims are written separately.
             Row::Meta(_) | Row::Claim(_) => Ok(()),
-            Row::Project(it) => run(
+            Row::Project(it) => execute_sql(
                 db,
                 "INSERT OR REPLACE INTO projects (name, body) VALUES (?1, ?2)",
-                (it.name.as_str(), json(text, it)?),
+                (it.name.as_str(), to_json(text, it)?),
             ),
-            Row::Agent(it) => run(
+            Row::Agent(it) => execute_sql(
                 db,
                 "INSERT OR REPLACE INTO agents (name, body) VALUES (?1, ?2)",
-                (it.name.as_str(), json(text, it)?),
+                (it.name.as_str(), to_json(text, it)?),
             ),
-            Row::Mission(it, _) => run(
+            Row::Mission(it, _) => execute_sql(
                 db,
                 "INSERT OR REPLACE INTO missions (id, live, body) VALUES (?1, ?2, ?3)",
-                (number(it.id.0)?, live, json(text, it)?),
+                (to_sql_number(it.id.0)?, live, to_json(text, it)?),
             ),
             Row::Task(it) => self.put_task(it, live),
             Row::Attempt(it) => self.put_attempt(it, live),
-            Row::Wait(it) => {
-                run(db, "INSERT OR REPLACE INTO waits (id, body) VALUES (?1, ?2)", (number(it.id.0)?, json(text, it)?))
-            }
-            Row::Landing(it) => run(
+            Row::Wait(it) => execute_sql(
+                db,
+                "INSERT OR REPLACE INTO waits (id, body) VALUES (?1, ?2)",
+                (to_sql_number(it.id.0)?, to_json(text, it)?),
+            ),
+            Row::Landing(it) => execute_sql(
                 db,
                 "INSERT OR REPLACE INTO landings (id, project, live, body) VALUES (?1, ?2, ?3, ?4)",
-                (number(it.id.0)?, it.project.as_str(), live, json(text, it)?),
+                (
+                    to_sql_number(it.id.0)?,
+                    it.project.as_str(),
+                    live,
+                    to_json(text, it)?,
+                ),
             ),
-            Row::Cursor(it) => run(
+            Row::Cursor(it) => execute_sql(
                 db,
                 "INSERT OR REPLACE INTO cursors (agent, channel, body) VALUES (?1, ?2, ?3)",
-                (it.agent.as_str(), it.channel.as_str(), json(text, it)?),
+                (it.agent.as_str(), it.channel.as_str(), to_json(text, it)?),
             ),
-            Row::Answer(it) => run(
+            Row::Answer(it) => execute_sql(
                 db,
                 "INSERT OR REPLACE INTO answers (request, body) VALUES (?1, ?2)",
-                (it.key.as_str(), json(text, it)?),
+                (it.key.as_str(), to_json(text, it)?),
             ),
             Row::Message(it) => self.put_message(it),
-            Row::Approval(it) => run(
+            Row::Approval(it) => execute_sql(
                 db,
-                "INSERT OR REPLACE INTO approvals (id, attempt, live, body) VALUES (?1, ?2, ?3, ?4)",
-                (number(it.id.0)?, number(it.attempt.0)?, live, json(text, it)?),
+                "INSERT OR REPLACE INTO approvals (id, attempt, live, body) VALUES (?1, ?2, ?3, \
+                ?4)",
+                (
+                    to_sql_number(it.id.0)?,
+                    to_sql_number(it.attempt.0)?,
+                    live,
+                    to_json(text, it)?,
+                ),
             ),
-            Row::Rule(it) => {
-                run(db, "INSERT OR REPLACE INTO rules (id, body) VALUES (?1, ?2)", (number(it.id.0)?, json(text, it)?))
-            }
-            Row::Budget(it) => run(
+            Row::Rule(it) => execute_sql(
+                db,
+                "INSERT OR REPLACE INTO rules (id, body) VALUES (?1, ?2)",
+                (to_sql_number(it.id.0)?, to_json(text, it)?),
+            ),
+            Row::Budget(it) => execute_sql(
                 db,
                 "INSERT OR REPLACE INTO budgets (scope, body) VALUES (?1, ?2)",
-                (it.scope.to_string(), json(text, it)?),
+                (it.scope.to_string(), to_json(text, it)?),
             ),
-            Row::Day(it) => run(
+            Row::Day(it) => execute_sql(
                 db,
                 "INSERT OR REPLACE INTO days (day, agent, body) VALUES (?1, ?2, ?3)",
-                (number(it.day)?, it.agent.as_ref().map_or("", |it| it.as_str()), json(text, it)?),
+                (
+                    to_sql_number(it.day)?,
+                    it.agent.as_ref().map_or("", |it| it.as_str()),
+                    to_json(text, it)?,
+                ),
             ),
-            Row::Parked(it) => run(
+            Row::Parked(it) => execute_sql(
                 db,
                 "INSERT OR REPLACE INTO parked (name, body) VALUES (?1, ?2)",
-                (it.name.as_str(), json(text, it)?),
+                (it.name.as_str(), to_json(text, it)?),
             ),
-            Row::Team(it) => run(
+            Row::Team(it) => execute_sql(
                 db,
                 "INSERT OR REPLACE INTO teams (name, body) VALUES (?1, ?2)",
-                (it.name.as_str(), json(text, it)?),
+                (it.name.as_str(), to_json(text, it)?),
             ),
-            Row::Launch(it) => run(
+            Row::Launch(it) => execute_sql(
                 db,
                 "INSERT OR REPLACE INTO launches (id, team, live, body) VALUES (?1, ?2, ?3, ?4)",
-                (number(it.id.0)?, it.team.as_str(), live, json(text, it)?),
+                (
+                    to_sql_number(it.id.0)?,
+                    it.team.as_str(),
+                    live,
+                    to_json(text, it)?,
+                ),
             ),
-            Row::Conversation(it) => run(
+            Row::Conversation(it) => execute_sql(
                 db,
-                "INSERT OR REPLACE INTO conversations (id, project, live, body) VALUES (?1, ?2, ?3, ?4)",
-                (number(it.id.0)?, it.project.as_str(), live, json(text, it)?),
+                "INSERT OR REPLACE INTO conversations (id, project, live, body) VALUES (?1, ?2, \
+                ?3, ?4)",
+                (
+                    to_sql_number(it.id.0)?,
+                    it.project.as_str(),
+                    live,
+                    to_json(text, it)?,
+                ),
             ),
-            Row::Delivery(it) => run(
+            Row::Delivery(it) => execute_sql(
                 db,
                 "INSERT OR REPLACE INTO deliveries (key, body) VALUES (?1, ?2)",
-                (it.key.as_str(), json(text, it)?),
+                (it.key.as_str(), to_json(text, it)?),
             ),
-            Row::Runner(it) => run(
+            Row::Runner(it) => execute_sql(
                 db,
                 "INSERT OR REPLACE INTO runners (name, body) VALUES (?1, ?2)",
-                (it.name.as_str(), json(text, it)?),
+                (it.name.as_str(), to_json(text, it)?),
             ),
-            Row::Hook(it) => {
-                run(db, "INSERT OR REPLACE INTO hooks (id, body) VALUES (?1, ?2)", (number(it.id.0)?, json(text, it)?))
-            }
-            Row::Firing(it) => run(
+            Row::Hook(it) => execute_sql(
+                db,
+                "INSERT OR REPLACE INTO hooks (id, body) VALUES (?1, ?2)",
+                (to_sql_number(it.id.0)?, to_json(text, it)?),
+            ),
+            Row::Firing(it) => execute_sql(
                 db,
                 "INSERT OR REPLACE INTO firings (id, hook, live, body) VALUES (?1, ?2, ?3, ?4)",
-                (number(it.id.0)?, number(it.hook.0)?, live, json(text, it)?),
+                (
+                    to_sql_number(it.id.0)?,
+                    to_sql_number(it.hook.0)?,
+                    live,
+                    to_json(text, it)?,
+                ),
             ),
         }
     }
 
-    fn remove(&mut self, key: &RowKey) -> Result<(), Fault> {
+    fn remove_row(&mut self, key: &RowKey) -> Result<(), StoreFault> {
         let db = self.connection;
         match key {
             // There is always a meta row, and the claims are removed above.
             RowKey::Meta | RowKey::Claim(_) => Ok(()),
-            RowKey::Project(it) => run(db, "DELETE FROM projects WHERE name = ?1", [it.as_str()]),
-            RowKey::Agent(it) => run(db, "DELETE FROM agents WHERE name = ?1", [it.as_str()]),
-            RowKey::Mission(it) => run(db, "DELETE FROM missions WHERE id = ?1", [number(it.0)?]),
-            RowKey::Task(it) => run(db, "DELETE FROM tasks WHERE id = ?1", [number(it.0)?]),
-            RowKey::Attempt(it) => run(db, "DELETE FROM attempts WHERE id = ?1", [number(it.0)?]),
-            RowKey::Wait(it) => run(db, "DELETE FROM waits WHERE id = ?1", [number(it.0)?]),
-            RowKey::Landing(it) => run(db, "DELETE FROM landings WHERE id = ?1", [number(it.0)?]),
-            RowKey::Cursor(agent, channel) => {
-                run(db, "DELETE FROM cursors WHERE agent = ?1 AND channel = ?2", [agent.as_str(), channel.as_str()])
+            RowKey::Project(it) => {
+                execute_sql(db, "DELETE FROM projects WHERE name = ?1", [it.as_str()])
             }
-            RowKey::Answer(it) => run(db, "DELETE FROM answers WHERE request = ?1", [it.as_str()]),
-            RowKey::Message(it) => self.remove_message(number(it.0)?),
-            RowKey::Approval(it) => run(db, "DELETE FROM approvals WHERE id = ?1", [number(it.0)?]),
-            RowKey::Rule(it) => run(db, "DELETE FROM rules WHERE id = ?1", [number(it.0)?]),
-            RowKey::Budget(it) => run(db, "DELETE FROM budgets WHERE scope = ?1", [it.to_string()]),
+            RowKey::Agent(it) => {
+                execute_sql(db, "DELETE FROM agents WHERE name = ?1", [it.as_str()])
+            }
+            RowKey::Mission(it) => execute_sql(
+                db,
+                "DELETE FROM missions WHERE id = ?1",
+                [to_sql_number(it.0)?],
+            ),
+            RowKey::Task(it) => execute_sql(
+                db,
+                "DELETE FROM tasks WHERE id = ?1",
+                [to_sql_number(it.0)?],
+            ),
+            RowKey::Attempt(it) => execute_sql(
+                db,
+                "DELETE FROM attempts WHERE id = ?1",
+                [to_sql_number(it.0)?],
+            ),
+            RowKey::Wait(it) => execute_sql(
+                db,
+                "DELETE FROM waits WHERE id = ?1",
+                [to_sql_number(it.0)?],
+            ),
+            RowKey::Landing(it) => execute_sql(
+                db,
+                "DELETE FROM landings WHERE id = ?1",
+                [to_sql_number(it.0)?],
+            ),
+            RowKey::Cursor(agent, channel) => execute_sql(
+                db,
+                "DELETE FROM cursors WHERE agent = ?1 AND channel = ?2",
+                [agent.as_str(), channel.as_str()],
+            ),
+            RowKey::Answer(it) => {
+                execute_sql(db, "DELETE FROM answers WHERE request = ?1", [it.as_str()])
+            }
+            RowKey::Message(it) => self.remove_message(to_sql_number(it.0)?),
+            RowKey::Approval(it) => execute_sql(
+                db,
+                "DELETE FROM approvals WHERE id = ?1",
+                [to_sql_number(it.0)?],
+            ),
+            RowKey::Rule(it) => execute_sql(
+                db,
+                "DELETE FROM rules WHERE id = ?1",
+                [to_sql_number(it.0)?],
+            ),
+            RowKey::Budget(it) => {
+                execute_sql(db, "DELETE FROM budgets WHERE scope = ?1", [it.to_string()])
+            }
             RowKey::Day(day, agent) => {
                 let agent = agent.as_ref().map_or("", |it| it.as_str());
-                run(db, "DELETE FROM days WHERE day = ?1 AND agent = ?2", (number(*day)?, agent))
+                execute_sql(
+                    db,
+                    "DELETE FROM days WHERE day = ?1 AND agent = ?2",
+                    (to_sql_number(*day)?, agent),
+                )
             }
-            RowKey::Team(it) => run(db, "DELETE FROM teams WHERE name = ?1", [it.as_str()]),
-            RowKey::Launch(it) => run(db, "DELETE FROM launches WHERE id = ?1", [number(it.0)?]),
-            RowKey::Conversation(it) => run(db, "DELETE FROM conversations WHERE id = ?1", [number(it.0)?]),
-            RowKey::Delivery(it) => run(db, "DELETE FROM deliveries WHERE key = ?1", [it.as_str()]),
-            RowKey::Runner(it) => run(db, "DELETE FROM runners WHERE name = ?1", [it.as_str()]),
-            RowKey::Hook(it) => run(db, "DELETE FROM hooks WHERE id = ?1", [number(it.0)?]),
-            RowKey::Firing(it) => run(db, "DELETE FROM firings WHERE id = ?1", [number(it.0)?]),
-            RowKey::Parked(it) => run(db, "DELETE FROM parked WHERE name = ?1", [it.as_str()]),
+            RowKey::Team(it) => execute_sql(db, "DELETE FROM teams WHERE name = ?1", [it.as_str()]),
+            RowKey::Launch(it) => execute_sql(
+                db,
+                "DELETE FROM launches WHERE id = ?1",
+                [to_sql_number(it.0)?],
+            ),
+            RowKey::Conversation(it) => execute_sql(
+                db,
+                "DELETE FROM conversations WHERE id = ?1",
+                [to_sql_number(it.0)?],
+            ),
+            RowKey::Delivery(it) => {
+                execute_sql(db, "DELETE FROM deliveries WHERE key = ?1", [it.as_str()])
+            }
+            RowKey::Runner(it) => {
+                execute_sql(db, "DELETE FROM runners WHERE name = ?1", [it.as_str()])
+            }
+            RowKey::Hook(it) => execute_sql(
+                db,
+                "DELETE FROM hooks WHERE id = ?1",
+                [to_sql_number(it.0)?],
+            ),
+            RowKey::Firing(it) => execute_sql(
+                db,
+                "DELETE FROM firings WHERE id = ?1",
+                [to_sql_number(it.0)?],
+            ),
+            RowKey::Parked(it) => {
+                execute_sql(db, "DELETE FROM parked WHERE name = ?1", [it.as_str()])
+            }
         }
     }
 
     /// Writes a task. A task is written often, and its indexed columns seldom change, so an update
     /// that touches no index is tried first. (`INSERT OR REPLACE` would remove the row from all
     /// indexes first, and keep a journal of its own in case it fails.)
-    fn put_task(&mut self, it: &Task, live: bool) -> Result<(), Fault> {
-        const STAYS: &str =
-            "UPDATE tasks SET status = ?4, body = ?6 WHERE id = ?1 AND project = ?2 AND mission IS ?3 AND live = ?5";
-        const MOVES: &str =
-            "UPDATE tasks SET project = ?2, mission = ?3, status = ?4, live = ?5, body = ?6 WHERE id = ?1";
-        const COMES: &str =
-            "INSERT INTO tasks (id, project, mission, status, live, body) VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
-        let (id, mission) = (number(it.id.0)?, it.mission.map(|it| number(it.0)).transpose()?);
-        let (db, body) = (self.connection, json(self.json, it)?);
-        let put = |sql: &str| -> Result<bool, Fault> {
-            let row = (id, it.project.as_str(), mission, it.status.name(), live, &body);
-            Ok(prepared(db, sql)?.execute(row)? > 0)
+    fn put_task(&mut self, it: &Task, live: bool) -> Result<(), StoreFault> {
+        const UPDATE_BODY: &str = "UPDATE tasks SET status = ?4, body = ?6 WHERE id = ?1 AND \
+            project = ?2 AND mission IS ?3 AND live = ?5";
+        const UPDATE_INDEXED_COLUMNS: &str = "UPDATE tasks SET project = ?2, mission = ?3, status \
+            = ?4, live = ?5, body = ?6 WHERE id = ?1";
+        const INSERT_TASK: &str = "INSERT INTO tasks (id, project, mission, status, live, body) \
+            VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
+        let (id, mission) = (
+            to_sql_number(it.id.0)?,
+            it.mission.map(|it| to_sql_number(it.0)).transpose()?,
+        );
+        let (db, body) = (self.connection, to_json(self.json, it)?);
+        let put = |sql: &str| -> Result<bool, StoreFault> {
+            let row = (
+                id,
+                it.project.as_str(),
+                mission,
+                it.status.name(),
+                live,
+                &body,
+            );
+            Ok(cached_statement(db, sql)?.execute(row)? > 0)
         };
-        let _put = (live && put(STAYS)?) || put(MOVES)? || put(COMES)?;
+        let _put = (live && put(UPDATE_BODY)?) || put(UPDATE_INDEXED_COLUMNS)? || put(INSERT_TASK)?;
         Ok(())
     }
 
-    fn put_attempt(&mut self, it: &Attempt, live: bool) -> Result<(), Fault> {
-        const STAYS: &str = "UPDATE attempts SET live = ?3, body = ?4 WHERE id = ?1 AND task = ?2";
-        const COMES: &str = "INSERT INTO attempts (id, task, live, body) VALUES (?1, ?2, ?3, ?4) ON CONFLICT (id) DO UPDATE SET task = ?2, live = ?3, body = ?4";
-        let (id, task) = (number(it.id.0)?, number(it.task.0)?);
-        let (db, body) = (self.connection, json(self.json, it)?);
-        let put = |sql: &str| -> Result<bool, Fault> { Ok(prepared(db, sql)?.execute((id, task, live, &body))? > 0) };
-        let _put = put(STAYS)? || put(COMES)?;
+    fn put_attempt(&mut self, it: &Attempt, live: bool) -> Result<(), StoreFault> {
+        const UPDATE_BODY: &str =
+            "UPDATE attempts SET live = ?3, body = ?4 WHERE id = ?1 AND task = ?2";
+        const INSERT_ATTEMPT: &str = "INSERT INTO attempts (id, task, live, body) VALUES (?1, ?2, \
+            ?3, ?4) ON CONFLICT (id) DO UPDATE SET task = ?2, live = ?3, body = ?4";
+        let (id, task) = (to_sql_number(it.id.0)?, to_sql_number(it.task.0)?);
+        let (db, body) = (self.connection, to_json(self.json, it)?);
+        let put = |sql: &str| -> Result<bool, StoreFault> {
+            Ok(cached_statement(db, sql)?.execute((id, task, live, &body))? > 0)
+        };
+        let _put = put(UPDATE_BODY)? || put(INSERT_ATTEMPT)?;
         Ok(())
     }
 
-    fn put_message(&mut self, it: &Message) -> Result<(), Fault> {
-        let id = number(it.id.0)?;
+    fn put_message(&mut self, it: &Message) -> Result<(), StoreFault> {
+        let id = to_sql_number(it.id.0)?;
         let sender = it.sender.to_string();
-        const INSERT: &str = "INSERT OR IGNORE INTO messages (id, channel, sender, body) VALUES (?1, ?2, ?3, ?4)";
-        if prepared(self.connection, INSERT)?.execute((id, it.channel.as_str(), &sender, json(self.json, it)?))? == 0 {
+        const INSERT: &str =
+            "INSERT OR IGNORE INTO messages (id, channel, sender, body) VALUES (?1, ?2, ?3, ?4)";
+        if cached_statement(self.connection, INSERT)?.execute((
+            id,
+            it.channel.as_str(),
+            &sender,
+            to_json(self.json, it)?,
+        ))? == 0
+        {
             self.remove_message(id)?;
-            run(self.connection, INSERT, (id, it.channel.as_str(), &sender, json(self.json, it)?))?;
+            execute_sql(
+                self.connection,
+                INSERT,
+                (id, it.channel.as_str(), &sender, to_json(self.json, it)?),
+            )?;
         }
-        index::put(self.connection, it)
+        message_index::index_message(self.connection, it)
     }
 
-    fn remove_message(&mut self, id: i64) -> Result<(), Fault> {
-        let old = prepared(self.connection, "SELECT body FROM messages WHERE id = ?1")?
+    fn remove_message(&mut self, id: i64) -> Result<(), StoreFault> {
+        let old = cached_statement(self.connection, "SELECT body FROM messages WHERE id = ?1")?
             .query_row([id], |row| row.get::<_, String>(0))
             .optional()?;
         if let Some(old) = old {
             // The message's entries are found by their content. An index by message would slow down
             // every message for something that hardly ever happens.
-            index::remove(self.connection, &decode("messages", ValueRef::Integer(id), old.as_bytes())?)?;
-            run(self.connection, "DELETE FROM messages WHERE id = ?1", [id])?;
+            message_index::unindex_message(
+                self.connection,
+                &decode_row("messages", ValueRef::Integer(id), old.as_bytes())?,
+            )?;
+            execute_sql(self.connection, "DELETE FROM messages WHERE id = ?1", [id])?;
         }
         Ok(())
     }
 }
 
-fn json<'a>(buffer: &'a mut Vec<u8>, it: &impl Serialize) -> Result<Json<'a>, Fault> {
+fn to_json<'a>(buffer: &'a mut Vec<u8>, it: &impl Serialize) -> Result<JsonText<'a>, StoreFault> {
     buffer.clear();
     serde_json::to_writer(&mut *buffer, it)?;
-    Ok(Json(buffer))
+    Ok(JsonText(buffer))
 }
 
-fn prepared<'a>(connection: &'a Connection, sql: &str) -> Result<CachedStatement<'a>, Fault> {
+fn cached_statement<'a>(
+    connection: &'a Connection,
+    sql: &str,
+) -> Result<CachedStatement<'a>, StoreFault> {
     Ok(connection.prepare_cached(sql)?)
 }
 
-pub(crate) fn run(connection: &Connection, sql: &str, params: impl Params) -> Result<(), Fault> {
-    prepared(connection, sql)?.execute(params)?;
+pub(crate) fn execute_sql(
+    connection: &Connection,
+    sql: &str,
+    params: impl Params,
+) -> Result<(), StoreFault> {
+    cached_statement(connection, sql)?.execute(params)?;
     Ok(())
 }
 
 /// Converts to SQLite's signed numbers.
-pub(crate) fn number(it: u64) -> Result<i64, Fault> {
-    i64::try_from(it).map_err(|_| words::too_large(it).into())
+pub(crate) fn to_sql_number(it: u64) -> Result<i64, StoreFault> {
+    i64::try_from(it).map_err(|_| errors::too_large(it).into())
 }
 
 #[cfg(test)]
 mod tests {
     use regatta_core::ids::{MissionId, TaskId};
-    use regatta_core::task::Status;
-    use regatta_testkit::store_suite::story::everything;
+    use regatta_core::task::TaskStatus;
+    use regatta_testkit::store_suite::history_fixture::all_steps;
 
     use super::*;
     use crate::open;
@@ -384,27 +560,39 @@ mod tests {
     #[test]
     fn indexed_columns_follow_every_change_of_a_row() {
         let directory = tempfile::tempdir().unwrap();
-        let connection = open::open(&directory.path().join("regatta.db")).unwrap();
-        let boards = everything();
-        let find = |step: &regatta_testkit::store_suite::story::Step| step.board.tasks.values().next().cloned();
+        let connection = open::open_for_writing(&directory.path().join("regatta.db")).unwrap();
+        let boards = all_steps();
+        let find = |step: &regatta_testkit::store_suite::history_fixture::CommitStep| {
+            step.board.tasks.values().next().cloned()
+        };
         let mut task: Task = boards.iter().find_map(find).unwrap().as_ref().clone();
-        let mut attempt: Attempt =
-            boards.iter().find_map(|it| it.board.attempts.values().next().cloned()).unwrap().as_ref().clone();
+        let mut attempt: Attempt = boards
+            .iter()
+            .find_map(|it| it.board.attempts.values().next().cloned())
+            .unwrap()
+            .as_ref()
+            .clone();
         let mut text = Vec::new();
-        let mut writer = Writer { connection: &connection, json: &mut text };
+        let mut writer = BatchWriter {
+            connection: &connection,
+            json: &mut text,
+        };
         let project = |name: &str| name.parse().unwrap();
         for (name, mission, status) in [
-            ("lake", None, Status::Pending),        // inserted
-            ("lake", None, Status::InProgress),     // no indexed column changes
-            ("lake", Some(3), Status::InProgress),  // a mission is set
-            ("river", Some(3), Status::InProgress), // the project is renamed
-            ("river", Some(4), Status::Completed),  // it ends
-            ("river", Some(4), Status::Pending),    // it is reopened
-            ("river", Some(4), Status::NeedsHuman),
+            ("lake", None, TaskStatus::Pending),        // inserted
+            ("lake", None, TaskStatus::InProgress),     // no indexed column changes
+            ("lake", Some(3), TaskStatus::InProgress),  // a mission is set
+            ("river", Some(3), TaskStatus::InProgress), // the project is renamed
+            ("river", Some(4), TaskStatus::Completed),  // it ends
+            ("river", Some(4), TaskStatus::Pending),    // it is reopened
+            ("river", Some(4), TaskStatus::NeedsHuman),
         ] {
-            (task.project, task.mission, task.status) =
-                (project(name), mission.map(|it: u32| MissionId(it.into())), status);
-            writer.put(&Row::Task(task.clone().into())).unwrap();
+            (task.project, task.mission, task.status) = (
+                project(name),
+                mission.map(|it: u32| MissionId(it.into())),
+                status,
+            );
+            writer.put_row(&Row::Task(task.clone().into())).unwrap();
             let sql = "SELECT project, mission, status, live, body FROM tasks";
             let found = connection
                 .query_row(sql, [], |row| {
@@ -419,23 +607,39 @@ mod tests {
                 })
                 .unwrap();
             let body = serde_json::to_string(&task).unwrap();
-            assert_eq!(found, (name.to_owned(), mission, status.name().to_owned(), status.is_live(), body));
+            assert_eq!(
+                found,
+                (
+                    name.to_owned(),
+                    mission,
+                    status.name().to_owned(),
+                    status.is_live(),
+                    body
+                )
+            );
         }
         for (of, ended) in [(1u32, false), (1, true), (2, true), (2, false)] {
             attempt.task = TaskId(of.into());
-            attempt.ended = ended.then(|| regatta_core::attempt::End {
-                cause: regatta_core::attempt::Cause::Reported,
+            attempt.end = ended.then(|| regatta_core::attempt::AttemptEnd {
+                cause: regatta_core::attempt::AttemptCause::Reported,
                 detail: String::new(),
-                wall: 7,
+                unix_ms: 7,
             });
             let row = Row::Attempt(attempt.clone().into());
-            writer.put(&row).unwrap();
+            writer.put_row(&row).unwrap();
             let found = connection
                 .query_row("SELECT task, live, body FROM attempts", [], |row| {
-                    Ok((row.get::<_, u32>(0)?, row.get::<_, bool>(1)?, row.get::<_, String>(2)?))
+                    Ok((
+                        row.get::<_, u32>(0)?,
+                        row.get::<_, bool>(1)?,
+                        row.get::<_, String>(2)?,
+                    ))
                 })
                 .unwrap();
-            assert_eq!(found, (of, row.is_live(), serde_json::to_string(&attempt).unwrap()));
+            assert_eq!(
+                found,
+                (of, row.is_live(), serde_json::to_string(&attempt).unwrap())
+            );
         }
     }
 }

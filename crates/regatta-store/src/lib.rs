@@ -4,30 +4,30 @@
 //! x`, and the suite in `regatta_testkit::store_suite` tests every store for it. One thread owns
 //! [`SqliteStore`] and with it the only connection that writes. Any thread may read through
 //! [`SqliteHistory`], which sees committed data. A reader blocks the writer only while it writes
-//! rows that were deferred under load (`behind.rs`).
+//! rows that were deferred under load (`deferred_rows.rs`).
 //!
 //! Deliberately absent: rules. No trigger, constraint or query here decides anything. The few
 //! columns beside a row's `body` exist to find the row.
 
 mod backup; // checks, backups and restores
-mod behind; // rows that are written later than their events
 mod checkpoint; // moves the write-ahead log into the store
 mod commit; // writes a batch in one transaction
-mod files; // names, modes and renames of the store's files
+mod deferred_rows; // rows that are written later than their events
+mod errors;
+mod event_log; // the table of events
 mod history; // the reading side
-mod index; // the search indexes of messages
 mod load; // reads the board from its rows
-mod log; // the table of events
 mod mark; // the high-water mark
+mod message_index; // the search indexes of messages
 mod open; // creates stores, and checks existing ones
 mod repair; // repairs data of older versions
 mod schema; // tables and migrations
 mod store; // the implementation of the port
-mod wal; // inspects SQLite's write-ahead log as a file
-mod words; // the error type and its messages
+mod store_files; // names, modes and renames of the store's files
+mod wal; // inspects SQLite's write-ahead log as a file // the error type and its messages
 
 pub use backup::restore;
-pub use behind::Lag;
+pub use deferred_rows::DeferralLimits;
 pub use history::SqliteHistory;
 pub use open::examine;
 pub use store::SqliteStore;

@@ -2,43 +2,57 @@
 
 use std::sync::Arc;
 
-use regatta_core::board::{Board, Loading, Row, Rows};
+use regatta_core::board::{Board, BoardLoader, Row, Rows};
 use regatta_core::effect::EffectKey;
 use regatta_core::ids::TaskId;
-use regatta_core::task::Status;
-use regatta_engine::ports::store::{Loaded, UnreadableRow};
+use regatta_core::task::TaskStatus;
+use regatta_engine::ports::store::{LoadedState, UnreadableRow};
 use rusqlite::Connection;
 use rusqlite::types::ValueRef;
 use serde::de::DeserializeOwned;
 
-use crate::commit::number;
-use crate::log;
-use crate::words::Fault;
+use crate::commit::to_sql_number;
+use crate::errors::StoreFault;
+use crate::event_log;
 
 /// Reads the board and the outbox as of one commit.
-pub(crate) fn load(connection: &Connection) -> Result<Loaded, Fault> {
+pub(crate) fn load_store(connection: &Connection) -> Result<LoadedState, StoreFault> {
     let seen = connection.unchecked_transaction()?;
     let mut unreadable = Vec::new();
-    let board = board(&seen, &mut Rows::new(), &mut unreadable)?;
-    let outbox = outbox(&seen, &mut unreadable)?;
+    let board = read_board(&seen, &mut Rows::new(), &mut unreadable)?;
+    let outbox = read_outbox(&seen, &mut unreadable)?;
     drop(seen);
     // The pages of up to a hundred thousand rows are not needed again.
     connection.release_memory()?;
-    Ok(Loaded { board, outbox, unreadable })
+    Ok(LoadedState {
+        board,
+        outbox,
+        unreadable_rows: unreadable,
+    })
 }
 
 /// Reads the board from its rows and folds the later events into it. Adds the rows that these
 /// events change to `rows`, and the rows and events that cannot be read to `aside` (D11).
-pub(crate) fn board(seen: &Connection, rows: &mut Rows, aside: &mut Vec<UnreadableRow>) -> Result<Board, Fault> {
-    let mut board = written(seen, aside)?;
+pub(crate) fn read_board(
+    seen: &Connection,
+    rows: &mut Rows,
+    aside: &mut Vec<UnreadableRow>,
+) -> Result<Board, StoreFault> {
+    let mut board = read_written_rows(seen, aside)?;
     let from = board.revision;
-    let mut statement = seen.prepare_cached(&log::after())?;
-    let mut left = statement.query([number(board.revision)?])?;
+    let mut statement = seen.prepare_cached(&event_log::query_after())?;
+    let mut left = statement.query([to_sql_number(board.revision)?])?;
     while let Some(row) = left.next()? {
-        for it in log::events(row)?.iter().filter(|it| it.revision > from) {
-            let unreadable = log::unreadable(it);
+        for it in event_log::events_of_row(row)?
+            .iter()
+            .filter(|it| it.revision > from)
+        {
+            let unreadable = event_log::unreadable_row(it);
             if it.revision != board.revision + 1 && unreadable.is_none() {
-                return Err(Fault::Damaged(format!("event {} is missing from its log", board.revision + 1)));
+                return Err(StoreFault::Damaged(format!(
+                    "event {} is missing from its log",
+                    board.revision + 1
+                )));
             }
             aside.extend(unreadable);
             board.fold_into(it, rows);
@@ -48,68 +62,176 @@ pub(crate) fn board(seen: &Connection, rows: &mut Rows, aside: &mut Vec<Unreadab
 }
 
 /// Reads the board from its live rows.
-fn written(seen: &Connection, aside: &mut Vec<UnreadableRow>) -> Result<Board, Fault> {
-    let mut board = Loading::default();
+fn read_written_rows(
+    seen: &Connection,
+    aside: &mut Vec<UnreadableRow>,
+) -> Result<Board, StoreFault> {
+    let mut board = BoardLoader::default();
     let mut meta = seen.prepare_cached("SELECT id, body FROM meta")?;
     let mut rows = meta.query([])?;
     match rows.next()? {
         // Without the meta row the assigned numbers are unknown, so the store cannot be used.
-        Some(row) => board.put(Row::Meta(decode("meta", row.get_ref(0)?, text(row.get_ref(1)?))?)),
-        None => return Err(Fault::Damaged("its revision is missing".into())),
+        Some(row) => board.put(Row::Meta(decode_row(
+            "meta",
+            row.get_ref(0)?,
+            text_bytes(row.get_ref(1)?),
+        )?)),
+        None => return Err(StoreFault::Damaged("its revision is missing".into())),
     }
-    read(seen, "projects", "SELECT name, body FROM projects", aside, |it| board.put(Row::Project(Arc::new(it))))?;
-    read(seen, "agents", "SELECT name, body FROM agents", aside, |it| board.put(Row::Agent(Arc::new(it))))?;
-    read(seen, "missions", "SELECT id, body FROM missions WHERE live = 1", aside, |it| {
-        board.put(Row::Mission(Arc::new(it), true))
+    read_table(
+        seen,
+        "projects",
+        "SELECT name, body FROM projects",
+        aside,
+        |it| board.put(Row::Project(Arc::new(it))),
+    )?;
+    read_table(
+        seen,
+        "agents",
+        "SELECT name, body FROM agents",
+        aside,
+        |it| board.put(Row::Agent(Arc::new(it))),
+    )?;
+    read_table(
+        seen,
+        "missions",
+        "SELECT id, body FROM missions WHERE live = 1",
+        aside,
+        |it| board.put(Row::Mission(Arc::new(it), true)),
+    )?;
+    read_tasks(seen, &mut board, aside)?;
+    read_table(
+        seen,
+        "attempts",
+        "SELECT id, body FROM attempts WHERE live = 1",
+        aside,
+        |it| board.put(Row::Attempt(Arc::new(it))),
+    )?;
+    read_table(seen, "claims", "SELECT id, body FROM claims", aside, |it| {
+        board.put(Row::Claim(Arc::new(it)))
     })?;
-    tasks(seen, &mut board, aside)?;
-    read(seen, "attempts", "SELECT id, body FROM attempts WHERE live = 1", aside, |it| {
-        board.put(Row::Attempt(Arc::new(it)))
+    read_table(seen, "waits", "SELECT id, body FROM waits", aside, |it| {
+        board.put(Row::Wait(Arc::new(it)))
     })?;
-    read(seen, "claims", "SELECT id, body FROM claims", aside, |it| board.put(Row::Claim(Arc::new(it))))?;
-    read(seen, "waits", "SELECT id, body FROM waits", aside, |it| board.put(Row::Wait(Arc::new(it))))?;
-    read(seen, "landings", "SELECT id, body FROM landings WHERE live = 1", aside, |it| {
-        board.put(Row::Landing(Arc::new(it)))
+    read_table(
+        seen,
+        "landings",
+        "SELECT id, body FROM landings WHERE live = 1",
+        aside,
+        |it| board.put(Row::Landing(Arc::new(it))),
+    )?;
+    read_table(
+        seen,
+        "cursors",
+        "SELECT agent, body FROM cursors",
+        aside,
+        |it| board.put(Row::Cursor(it)),
+    )?;
+    read_table(
+        seen,
+        "answers",
+        "SELECT request, body FROM answers",
+        aside,
+        |it| board.put(Row::Answer(Arc::new(it))),
+    )?;
+    read_table(
+        seen,
+        "approvals",
+        "SELECT id, body FROM approvals WHERE live = 1",
+        aside,
+        |it| board.put(Row::Approval(Arc::new(it))),
+    )?;
+    read_table(seen, "rules", "SELECT id, body FROM rules", aside, |it| {
+        board.put(Row::Rule(Arc::new(it)))
     })?;
-    read(seen, "cursors", "SELECT agent, body FROM cursors", aside, |it| board.put(Row::Cursor(it)))?;
-    read(seen, "answers", "SELECT request, body FROM answers", aside, |it| board.put(Row::Answer(Arc::new(it))))?;
-    read(seen, "approvals", "SELECT id, body FROM approvals WHERE live = 1", aside, |it| {
-        board.put(Row::Approval(Arc::new(it)))
+    read_table(
+        seen,
+        "budgets",
+        "SELECT scope, body FROM budgets",
+        aside,
+        |it| board.put(Row::Budget(Arc::new(it))),
+    )?;
+    read_table(seen, "days", "SELECT day, body FROM days", aside, |it| {
+        board.put(Row::Day(it))
     })?;
-    read(seen, "rules", "SELECT id, body FROM rules", aside, |it| board.put(Row::Rule(Arc::new(it))))?;
-    read(seen, "budgets", "SELECT scope, body FROM budgets", aside, |it| board.put(Row::Budget(Arc::new(it))))?;
-    read(seen, "days", "SELECT day, body FROM days", aside, |it| board.put(Row::Day(it)))?;
-    read(seen, "parked", "SELECT name, body FROM parked", aside, |it| board.put(Row::Parked(Arc::new(it))))?;
-    read(seen, "runners", "SELECT name, body FROM runners", aside, |it| board.put(Row::Runner(Arc::new(it))))?;
-    read(seen, "hooks", "SELECT id, body FROM hooks", aside, |it| board.put(Row::Hook(Arc::new(it))))?;
-    read(seen, "firings", "SELECT id, body FROM firings WHERE live = 1", aside, |it| {
-        board.put(Row::Firing(Arc::new(it)))
+    read_table(
+        seen,
+        "parked",
+        "SELECT name, body FROM parked",
+        aside,
+        |it| board.put(Row::Parked(Arc::new(it))),
+    )?;
+    read_table(
+        seen,
+        "runners",
+        "SELECT name, body FROM runners",
+        aside,
+        |it| board.put(Row::Runner(Arc::new(it))),
+    )?;
+    read_table(seen, "hooks", "SELECT id, body FROM hooks", aside, |it| {
+        board.put(Row::Hook(Arc::new(it)))
     })?;
-    read(seen, "teams", "SELECT name, body FROM teams", aside, |it| board.put(Row::Team(Arc::new(it))))?;
-    read(seen, "launches", "SELECT id, body FROM launches WHERE live = 1", aside, |it| {
-        board.put(Row::Launch(Arc::new(it)))
+    read_table(
+        seen,
+        "firings",
+        "SELECT id, body FROM firings WHERE live = 1",
+        aside,
+        |it| board.put(Row::Firing(Arc::new(it))),
+    )?;
+    read_table(seen, "teams", "SELECT name, body FROM teams", aside, |it| {
+        board.put(Row::Team(Arc::new(it)))
     })?;
-    read(seen, "conversations", "SELECT id, body FROM conversations WHERE live = 1", aside, |it| {
-        board.put(Row::Conversation(Arc::new(it)))
-    })?;
-    read(seen, "deliveries", "SELECT key, body FROM deliveries", aside, |it| board.put(Row::Delivery(it)))?;
-    Ok(board.done())
+    read_table(
+        seen,
+        "launches",
+        "SELECT id, body FROM launches WHERE live = 1",
+        aside,
+        |it| board.put(Row::Launch(Arc::new(it))),
+    )?;
+    read_table(
+        seen,
+        "conversations",
+        "SELECT id, body FROM conversations WHERE live = 1",
+        aside,
+        |it| board.put(Row::Conversation(Arc::new(it))),
+    )?;
+    read_table(
+        seen,
+        "deliveries",
+        "SELECT key, body FROM deliveries",
+        aside,
+        |it| board.put(Row::Delivery(it)),
+    )?;
+    Ok(board.finish())
 }
 
 /// Reads open and failed tasks completely, and only the status of other ended ones, so that many
 /// cancelled tasks do not slow down every start.
-fn tasks(connection: &Connection, board: &mut Loading, aside: &mut Vec<UnreadableRow>) -> Result<(), Fault> {
-    let mut statement = connection.prepare_cached("SELECT id, body, status FROM tasks WHERE live = 1")?;
+fn read_tasks(
+    connection: &Connection,
+    board: &mut BoardLoader,
+    aside: &mut Vec<UnreadableRow>,
+) -> Result<(), StoreFault> {
+    let mut statement =
+        connection.prepare_cached("SELECT id, body, status FROM tasks WHERE live = 1")?;
     let mut rows = statement.query([])?;
     while let Some(row) = rows.next()? {
-        let status = text(row.get_ref(2)?);
-        let ended = Status::ALL.into_iter().find(|it| it.is_terminal() && it.name().as_bytes() == status);
+        let status = text_bytes(row.get_ref(2)?);
+        let ended = TaskStatus::ALL
+            .into_iter()
+            .find(|it| it.is_terminal() && it.name().as_bytes() == status);
         // A failed task may still need an answer from a person.
-        if let Some(status) = ended.filter(|status| *status != Status::Failed) {
+        if let Some(status) = ended.filter(|status| *status != TaskStatus::Failed) {
             board.put_ended(TaskId(row.get::<_, i64>(0)?.unsigned_abs()), status);
             continue;
         }
-        let Some(task) = readable(decode("tasks", row.get_ref(0)?, text(row.get_ref(1)?)), aside)? else { continue };
+        let Some(task) = keep_readable(
+            decode_row("tasks", row.get_ref(0)?, text_bytes(row.get_ref(1)?)),
+            aside,
+        )?
+        else {
+            continue;
+        };
         match ended {
             Some(_) => board.put(Row::Task(Arc::new(task))),
             None => board.put_task(task),
@@ -118,16 +240,23 @@ fn tasks(connection: &Connection, board: &mut Loading, aside: &mut Vec<Unreadabl
     Ok(())
 }
 
-fn outbox(
+fn read_outbox(
     connection: &Connection,
     aside: &mut Vec<UnreadableRow>,
-) -> Result<Vec<(EffectKey, regatta_core::effect::Effect)>, Fault> {
+) -> Result<Vec<(EffectKey, regatta_core::effect::Effect)>, StoreFault> {
     let mut found = Vec::new();
-    let mut statement = connection.prepare_cached("SELECT revision, body, nth FROM outbox ORDER BY revision, nth")?;
+    let mut statement = connection
+        .prepare_cached("SELECT revision, body, nth FROM outbox ORDER BY revision, nth")?;
     let mut rows = statement.query([])?;
     while let Some(row) = rows.next()? {
-        let key = EffectKey { revision: row.get::<_, i64>(0)?.unsigned_abs(), nth: row.get(2)? };
-        if let Some(effect) = readable(decode("outbox", row.get_ref(0)?, text(row.get_ref(1)?)), aside)? {
+        let key = EffectKey {
+            revision: row.get::<_, i64>(0)?.unsigned_abs(),
+            nth: row.get(2)?,
+        };
+        if let Some(effect) = keep_readable(
+            decode_row("outbox", row.get_ref(0)?, text_bytes(row.get_ref(1)?)),
+            aside,
+        )? {
             found.push((key, effect));
         }
     }
@@ -136,21 +265,79 @@ fn outbox(
 
 /// Reads every row except the events, live or history, and returns those that cannot be read.
 /// Changed bytes inside a text are found only this way.
-pub(crate) fn read_all(connection: &Connection) -> Result<Vec<UnreadableRow>, Fault> {
-    use regatta_core::{approval, attempt, bus, conversation, hook, landing, launch, mission, task};
-    let mut aside = load(connection)?.unreadable;
+pub(crate) fn find_unreadable_rows(
+    connection: &Connection,
+) -> Result<Vec<UnreadableRow>, StoreFault> {
+    use regatta_core::{
+        approval, attempt, bus, conversation, hook, landing, launch, mission, task,
+    };
+    let mut aside = load_store(connection)?.unreadable_rows;
     let mut ended: Vec<UnreadableRow> = Vec::new();
     let db = connection;
-    read(db, "missions", "SELECT id, body FROM missions", &mut ended, |_: mission::Mission| ())?;
-    read(db, "tasks", "SELECT id, body FROM tasks", &mut ended, |_: task::Task| ())?;
-    read(db, "attempts", "SELECT id, body FROM attempts", &mut ended, |_: attempt::Attempt| ())?;
-    read(db, "landings", "SELECT id, body FROM landings", &mut ended, |_: landing::Landing| ())?;
-    read(db, "launches", "SELECT id, body FROM launches", &mut ended, |_: launch::Launch| ())?;
+    read_table(
+        db,
+        "missions",
+        "SELECT id, body FROM missions",
+        &mut ended,
+        |_: mission::Mission| (),
+    )?;
+    read_table(
+        db,
+        "tasks",
+        "SELECT id, body FROM tasks",
+        &mut ended,
+        |_: task::Task| (),
+    )?;
+    read_table(
+        db,
+        "attempts",
+        "SELECT id, body FROM attempts",
+        &mut ended,
+        |_: attempt::Attempt| (),
+    )?;
+    read_table(
+        db,
+        "landings",
+        "SELECT id, body FROM landings",
+        &mut ended,
+        |_: landing::Landing| (),
+    )?;
+    read_table(
+        db,
+        "launches",
+        "SELECT id, body FROM launches",
+        &mut ended,
+        |_: launch::TeamLaunch| (),
+    )?;
     let sql = "SELECT id, body FROM conversations";
-    read(db, "conversations", sql, &mut ended, |_: conversation::Conversation| ())?;
-    read(db, "approvals", "SELECT id, body FROM approvals", &mut ended, |_: approval::Approval| ())?;
-    read(db, "firings", "SELECT id, body FROM firings", &mut ended, |_: hook::Firing| ())?;
-    read(db, "messages", "SELECT id, body FROM messages", &mut ended, |_: bus::Message| ())?;
+    read_table(
+        db,
+        "conversations",
+        sql,
+        &mut ended,
+        |_: conversation::Conversation| (),
+    )?;
+    read_table(
+        db,
+        "approvals",
+        "SELECT id, body FROM approvals",
+        &mut ended,
+        |_: approval::Approval| (),
+    )?;
+    read_table(
+        db,
+        "firings",
+        "SELECT id, body FROM firings",
+        &mut ended,
+        |_: hook::Firing| (),
+    )?;
+    read_table(
+        db,
+        "messages",
+        "SELECT id, body FROM messages",
+        &mut ended,
+        |_: bus::Message| (),
+    )?;
     // An unreadable live row was already found by the load.
     ended.retain(|row| !aside.contains(row));
     aside.extend(ended);
@@ -158,17 +345,20 @@ pub(crate) fn read_all(connection: &Connection) -> Result<Vec<UnreadableRow>, Fa
 }
 
 /// Reads the rows of one table: a key and a body each. Adds those that cannot be read to `aside`.
-fn read<T: DeserializeOwned>(
+fn read_table<T: DeserializeOwned>(
     connection: &Connection,
     table: &'static str,
     sql: &str,
     aside: &mut Vec<UnreadableRow>,
     mut each: impl FnMut(T),
-) -> Result<(), Fault> {
+) -> Result<(), StoreFault> {
     let mut statement = connection.prepare_cached(sql)?;
     let mut rows = statement.query([])?;
     while let Some(row) = rows.next()? {
-        if let Some(found) = readable(decode(table, row.get_ref(0)?, text(row.get_ref(1)?)), aside)? {
+        if let Some(found) = keep_readable(
+            decode_row(table, row.get_ref(0)?, text_bytes(row.get_ref(1)?)),
+            aside,
+        )? {
             each(found);
         }
     }
@@ -176,11 +366,18 @@ fn read<T: DeserializeOwned>(
 }
 
 /// Returns a decoded row, or adds it to `aside` if it cannot be read. Other failures are returned.
-pub(crate) fn readable<T>(decoded: Result<T, Fault>, aside: &mut Vec<UnreadableRow>) -> Result<Option<T>, Fault> {
+pub(crate) fn keep_readable<T>(
+    decoded: Result<T, StoreFault>,
+    aside: &mut Vec<UnreadableRow>,
+) -> Result<Option<T>, StoreFault> {
     match decoded {
         Ok(row) => Ok(Some(row)),
-        Err(Fault::Row { table, id, cause }) => {
-            aside.push(UnreadableRow { table, id, why: cause.to_string() });
+        Err(StoreFault::UndecodableRow { table, id, cause }) => {
+            aside.push(UnreadableRow {
+                table,
+                id,
+                reason: cause.to_string(),
+            });
             Ok(None)
         }
         Err(fault) => Err(fault),
@@ -189,17 +386,21 @@ pub(crate) fn readable<T>(decoded: Result<T, Fault>, aside: &mut Vec<UnreadableR
 
 /// Returns the content of a text column. A number there would be damage and is no JSON of this
 /// program.
-pub(crate) fn text(it: ValueRef<'_>) -> &[u8] {
+pub(crate) fn text_bytes(it: ValueRef<'_>) -> &[u8] {
     it.as_bytes().unwrap_or_default()
 }
 
 /// Decodes a stored body. The error names the row that cannot be read.
-pub(crate) fn decode<T: DeserializeOwned>(table: &'static str, id: ValueRef<'_>, body: &[u8]) -> Result<T, Fault> {
+pub(crate) fn decode_row<T: DeserializeOwned>(
+    table: &'static str,
+    id: ValueRef<'_>,
+    body: &[u8],
+) -> Result<T, StoreFault> {
     serde_json::from_slice(body).map_err(|cause| {
         let id = match id {
             ValueRef::Integer(it) => it.to_string(),
-            other => String::from_utf8_lossy(text(other)).into_owned(),
+            other => String::from_utf8_lossy(text_bytes(other)).into_owned(),
         };
-        Fault::Row { table, id, cause }
+        StoreFault::UndecodableRow { table, id, cause }
     })
 }

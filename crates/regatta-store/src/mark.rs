@@ -6,7 +6,7 @@
 //! alone, the log. The thread of `checkpoint.rs` writes it beside the commits and never inside one,
 //! so the mark lags by a moment and is never ahead.
 //!
-//! The commits of that moment are counted by [`Reached`], a second file that every commit
+//! The commits of that moment are counted by [`ReachedFile`], a second file that every commit
 //! overwrites without waiting for the disk. It survives a kill. After a power cut it may be old,
 //! and then only the mark counts.
 
@@ -19,9 +19,9 @@ use regatta_engine::ports::store::StoreError;
 use rusqlite::{Connection, OptionalExtension};
 use serde::{Deserialize, Serialize};
 
+use crate::errors::{self, StoreFault};
 use crate::wal::LogState;
-use crate::words::{self, Fault};
-use crate::{commit, files};
+use crate::{commit, store_files};
 
 /// The largest number of restarts that a log may have had since the mark named it. The log of
 /// another store has a random number.
@@ -29,8 +29,8 @@ const MAX_LOG_RESTARTS: u32 = 1 << 16;
 
 /// The facts about a store that are kept outside it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Mark {
-    /// The store's name, as [`identity`] returns it.
+pub(crate) struct HighWaterMark {
+    /// The store's name, as [`store_identity`] returns it.
     pub(crate) store: String,
     /// A revision that the store has reached.
     pub(crate) revision: u64,
@@ -41,78 +41,102 @@ pub(crate) struct Mark {
 
 /// The reason why a store is not the one that its mark describes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Mismatch {
+pub(crate) enum MarkMismatch {
     /// The file is another store.
-    Other,
+    OtherStore,
     /// The store is older than it was.
-    Behind { found: u64, expected: u64 },
+    OlderStore { found: u64, expected: u64 },
     /// The log is missing, or belongs to another store.
-    NoLog,
+    LogMissing,
     /// Commits in the log cannot be read.
     BrokenLog,
 }
 
 /// Compares a store with its mark. `store` and `revision` are the store's own.
-pub(crate) fn compare(mark: &Mark, store: &str, revision: u64, log: LogState) -> Result<(), Mismatch> {
+pub(crate) fn compare_mark(
+    mark: &HighWaterMark,
+    store: &str,
+    revision: u64,
+    log: LogState,
+) -> Result<(), MarkMismatch> {
     if !mark.store.is_empty() && !store.is_empty() && mark.store != store {
-        return Err(Mismatch::Other);
+        return Err(MarkMismatch::OtherStore);
     }
     match (mark.log, log) {
-        (_, LogState::Present { is_broken: true, .. }) => return Err(Mismatch::BrokenLog),
-        (Some(named), LogState::Present { salt, .. }) if salt.wrapping_sub(named) <= MAX_LOG_RESTARTS => {}
-        (Some(_), _) | (None, LogState::Garbled) => return Err(Mismatch::NoLog),
+        (
+            _,
+            LogState::Present {
+                is_broken: true, ..
+            },
+        ) => return Err(MarkMismatch::BrokenLog),
+        (Some(named), LogState::Present { salt, .. })
+            if salt.wrapping_sub(named) <= MAX_LOG_RESTARTS => {}
+        (Some(_), _) | (None, LogState::InvalidHeader) => return Err(MarkMismatch::LogMissing),
         (None, LogState::Absent | LogState::Present { .. }) => {}
     }
     if revision < mark.revision {
-        return Err(Mismatch::Behind { found: revision, expected: mark.revision });
+        return Err(MarkMismatch::OlderStore {
+            found: revision,
+            expected: mark.revision,
+        });
     }
     Ok(())
 }
 
 /// Returns the name of a store, which is empty for a store of an older schema.
-pub(crate) fn identity(connection: &Connection) -> Result<String, Fault> {
+pub(crate) fn store_identity(connection: &Connection) -> Result<String, StoreFault> {
     let named = "SELECT 1 FROM sqlite_schema WHERE name = 'identity'";
     if !connection.prepare_cached(named)?.exists([])? {
         return Ok(String::new());
     }
-    let name = connection.prepare_cached("SELECT name FROM identity")?.query_row([], |row| row.get(0)).optional()?;
+    let name = connection
+        .prepare_cached("SELECT name FROM identity")?
+        .query_row([], |row| row.get(0))
+        .optional()?;
     Ok(name.unwrap_or_default())
 }
 
 /// Returns the file of the mark of the store at `path`.
-pub(crate) fn file(path: &Path) -> PathBuf {
-    files::beside(path, ".mark")
+pub(crate) fn mark_file(path: &Path) -> PathBuf {
+    store_files::with_suffix(path, ".mark")
 }
 
 /// Reads the mark of the store at `path`, if it has one. Stores of older versions have none. The
 /// returned revision is the highest one that is known to have been reached.
-pub(crate) fn read(path: &Path) -> Result<Option<Mark>, StoreError> {
-    let file = file(path);
-    let mut mark: Mark = match fs::read(&file) {
-        Ok(text) => serde_json::from_slice(&text).map_err(|cause| words::bad_mark(&file, &cause))?,
+pub(crate) fn read_mark(path: &Path) -> Result<Option<HighWaterMark>, StoreError> {
+    let file = mark_file(path);
+    let mut mark: HighWaterMark = match fs::read(&file) {
+        Ok(text) => {
+            serde_json::from_slice(&text).map_err(|cause| errors::bad_mark(&file, &cause))?
+        }
         Err(cause) if cause.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(cause) => return Err(words::io("read", &file, &cause)),
+        Err(cause) => return Err(errors::io_error("read", &file, &cause)),
     };
-    mark.revision = mark.revision.max(Reached::read(path, &mark.store));
+    mark.revision = mark.revision.max(ReachedFile::read(path, &mark.store));
     Ok(Some(mark))
 }
 
 /// The file with the revision of the last commit. Its length is fixed, and every commit overwrites
 /// it.
 #[derive(Debug)]
-pub(crate) struct Reached {
+pub(crate) struct ReachedFile {
     file: File,
     store: String,
 }
 
-impl Reached {
+impl ReachedFile {
     /// Opens the file of the store at `path` and writes the store's own revision into it.
-    pub(crate) fn open(path: &Path, store: String, revision: u64) -> io::Result<Reached> {
-        let name = Reached::file(path);
-        let file = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(&name)?;
-        files::make_private(&name)?;
-        let reached = Reached { file, store };
-        let line = reached.line(revision);
+    pub(crate) fn open(path: &Path, store: String, revision: u64) -> io::Result<ReachedFile> {
+        let name = ReachedFile::path_of(path);
+        let file = OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o600)
+            .open(&name)?;
+        store_files::make_private(&name)?;
+        let reached = ReachedFile { file, store };
+        let line = reached.file_content(revision);
         // Overwriting the content needs no space on a full disk.
         reached.file.write_all_at(line.as_bytes(), 0)?;
         reached.file.set_len(line.len() as u64)?;
@@ -120,48 +144,71 @@ impl Reached {
     }
 
     /// Records a commit. This costs one write to memory, because nothing is synced.
-    pub(crate) fn note(&self, revision: u64) -> io::Result<()> {
-        self.file.write_all_at(self.line(revision).as_bytes(), 0)
+    pub(crate) fn record(&self, revision: u64) -> io::Result<()> {
+        self.file
+            .write_all_at(self.file_content(revision).as_bytes(), 0)
     }
 
     /// Returns the content of the file, which has the same length for every revision.
-    fn line(&self, revision: u64) -> String {
+    fn file_content(&self, revision: u64) -> String {
         format!("{} {revision:020}\n", self.store)
     }
 
     /// Returns the revision that the file names for `store`. Returns 0 if the file is missing,
     /// unreadable or another store's, because the file can only raise the revision of the mark.
     fn read(path: &Path, store: &str) -> u64 {
-        let text = fs::read_to_string(Reached::file(path)).unwrap_or_default();
-        let of_store = text.strip_prefix(store).and_then(|rest| rest.strip_prefix(' '));
-        of_store.and_then(|revision| revision.trim_end().parse().ok()).unwrap_or(0)
+        let text = fs::read_to_string(ReachedFile::path_of(path)).unwrap_or_default();
+        let of_store = text
+            .strip_prefix(store)
+            .and_then(|rest| rest.strip_prefix(' '));
+        of_store
+            .and_then(|revision| revision.trim_end().parse().ok())
+            .unwrap_or(0)
     }
 
-    fn file(path: &Path) -> PathBuf {
-        files::beside(path, ".reached")
+    fn path_of(path: &Path) -> PathBuf {
+        store_files::with_suffix(path, ".reached")
     }
 }
 
 /// Writes the mark of the store at `path`, whole or not at all.
-pub(crate) fn write(path: &Path, mark: &Mark) -> io::Result<()> {
-    let (file, nascent) = (file(path), files::beside(path, ".mark.new"));
-    files::create_private(&nascent)?;
-    fs::OpenOptions::new().write(true).open(&nascent)?.write_all(&serde_json::to_vec(mark)?)?;
-    files::settle(&nascent, &file)
+pub(crate) fn write_mark(path: &Path, mark: &HighWaterMark) -> io::Result<()> {
+    let (file, nascent) = (mark_file(path), store_files::with_suffix(path, ".mark.new"));
+    store_files::create_private(&nascent)?;
+    fs::OpenOptions::new()
+        .write(true)
+        .open(&nascent)?
+        .write_all(&serde_json::to_vec(mark)?)?;
+    store_files::rename_durably(&nascent, &file)
 }
 
 /// Writes the mark of a store to which nobody commits, with its last revision. The mark names no
 /// log.
-pub(crate) fn write_complete(connection: &Connection, path: &Path) -> Result<(), Fault> {
-    let mark = Mark { store: identity(connection)?, revision: commit::revisions(connection)?.0, log: None };
-    write(path, &mark).map_err(|cause| words::io("write", &file(path), &cause).into())
+pub(crate) fn write_complete_mark(connection: &Connection, path: &Path) -> Result<(), StoreFault> {
+    let mark = HighWaterMark {
+        store: store_identity(connection)?,
+        revision: commit::revisions(connection)?.0,
+        log: None,
+    };
+    write_mark(path, &mark)
+        .map_err(|cause| errors::io_error("write", &mark_file(path), &cause).into())
 }
 
 /// Refuses a store that is not the one of its mark, or has not reached the mark's revision.
-pub(crate) fn verify(connection: &Connection, path: &Path, log: LogState) -> Result<(), Fault> {
-    let Some(mark) = read(path)? else { return Ok(()) };
-    let (store, revision) = (identity(connection)?, commit::revisions(connection)?.0);
-    compare(&mark, &store, revision, log).map_err(|mismatch| words::mismatched(path, &mismatch).into())
+pub(crate) fn verify_mark(
+    connection: &Connection,
+    path: &Path,
+    log: LogState,
+) -> Result<(), StoreFault> {
+    let Some(mark) = read_mark(path)? else {
+        return Ok(());
+    };
+    let (store, revision) = (
+        store_identity(connection)?,
+        commit::revisions(connection)?.0,
+    );
+    compare_mark(&mark, &store, revision, log)
+        .map_err(|mismatch| errors::mark_mismatch(path, &mismatch).into())
 }
 
 #[cfg(test)]
@@ -170,9 +217,21 @@ mod tests {
 
     #[test]
     fn d10_a_store_is_compared_with_its_mark() {
-        let mark = |log| Mark { store: "a".into(), revision: 10, log };
-        let log = |salt| LogState::Present { salt, is_broken: false };
-        let behind = |found| Err(Mismatch::Behind { found, expected: 10 });
+        let mark = |log| HighWaterMark {
+            store: "a".into(),
+            revision: 10,
+            log,
+        };
+        let log = |salt| LogState::Present {
+            salt,
+            is_broken: false,
+        };
+        let behind = |found| {
+            Err(MarkMismatch::OlderStore {
+                found,
+                expected: 10,
+            })
+        };
         for (named, store, revision, found, expected) in [
             // Every commit was in the store itself.
             (None, "a", 10, LogState::Absent, Ok(())),
@@ -181,23 +240,74 @@ mod tests {
             (None, "a", 9, LogState::Absent, behind(9)),
             (None, "a", 0, LogState::Absent, behind(0)),
             (None, "", 0, LogState::Absent, behind(0)),
-            (None, "b", 99, LogState::Absent, Err(Mismatch::Other)),
-            (None, "a", 10, LogState::Garbled, Err(Mismatch::NoLog)),
+            (
+                None,
+                "b",
+                99,
+                LogState::Absent,
+                Err(MarkMismatch::OtherStore),
+            ),
+            (
+                None,
+                "a",
+                10,
+                LogState::InvalidHeader,
+                Err(MarkMismatch::LogMissing),
+            ),
             // Commits were in the log.
             (Some(5), "a", 10, log(5), Ok(())),
             (Some(5), "a", 12, log(6), Ok(())),
             (Some(u32::MAX), "a", 12, log(1), Ok(())),
-            (Some(5), "a", 12, log(4), Err(Mismatch::NoLog)),
-            (Some(5), "a", 12, log(1 << 20), Err(Mismatch::NoLog)),
-            (Some(5), "a", 12, LogState::Absent, Err(Mismatch::NoLog)),
-            (Some(5), "a", 12, LogState::Garbled, Err(Mismatch::NoLog)),
+            (Some(5), "a", 12, log(4), Err(MarkMismatch::LogMissing)),
+            (
+                Some(5),
+                "a",
+                12,
+                log(1 << 20),
+                Err(MarkMismatch::LogMissing),
+            ),
+            (
+                Some(5),
+                "a",
+                12,
+                LogState::Absent,
+                Err(MarkMismatch::LogMissing),
+            ),
+            (
+                Some(5),
+                "a",
+                12,
+                LogState::InvalidHeader,
+                Err(MarkMismatch::LogMissing),
+            ),
             (Some(5), "a", 9, log(5), behind(9)),
-            (Some(5), "a", 12, LogState::Present { salt: 5, is_broken: true }, Err(Mismatch::BrokenLog)),
+            (
+                Some(5),
+                "a",
+                12,
+                LogState::Present {
+                    salt: 5,
+                    is_broken: true,
+                },
+                Err(MarkMismatch::BrokenLog),
+            ),
         ] {
             let what = format!("{named:?} {store} {revision} {found:?}");
-            assert_eq!(compare(&mark(named), store, revision, found), expected, "{what}");
+            assert_eq!(
+                compare_mark(&mark(named), store, revision, found),
+                expected,
+                "{what}"
+            );
         }
-        let new = Mark { store: "a".into(), revision: 0, log: None };
-        assert_eq!(compare(&new, "a", 3, log(5)), Ok(()), "the mark of a new store allows any revision");
+        let new = HighWaterMark {
+            store: "a".into(),
+            revision: 0,
+            log: None,
+        };
+        assert_eq!(
+            compare_mark(&new, "a", 3, log(5)),
+            Ok(()),
+            "the mark of a new store allows any revision"
+        );
     }
 }

@@ -21,69 +21,88 @@ use regatta_engine::ports::store::StoreError;
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
 
+use crate::errors::{self, StoreFault};
 use crate::wal::{self, LogState};
-use crate::words::{self, Fault};
-use crate::{backup, behind, files, mark, schema};
+use crate::{backup, deferred_rows, mark, schema, store_files};
 
 /// The size up to which a store gets a `quick_check`, which takes about 50 ms for this size.
 pub(crate) const QUICK_CHECK_BYTES: u64 = 64 * 1024 * 1024;
 
 /// The time to wait for another connection's lock. Only another connection of this program, while
 /// it closes, should have one.
-const PATIENCE: Duration = Duration::from_millis(250);
+const LOCK_TIMEOUT: Duration = Duration::from_millis(250);
 
 /// Opens the store at `path` for writing, and creates it if there is none.
-pub(crate) fn open(path: &Path) -> Result<Connection, StoreError> {
+pub(crate) fn open_for_writing(path: &Path) -> Result<Connection, StoreError> {
     if !is_new_enough(rusqlite::version_number()) {
-        return Err(words::old_sqlite(rusqlite::version()));
+        return Err(errors::old_sqlite(rusqlite::version()));
     }
     match path.try_exists() {
         Ok(true) => {}
         // Only the log exists. A new store would take this old log for its own.
-        Ok(false) if files::has_content(&files::beside(path, "-wal")) => {
-            return Err(words::corrupt(path, "its log exists, but the store itself is missing"));
+        Ok(false) if store_files::has_content(&store_files::with_suffix(path, "-wal")) => {
+            return Err(errors::corrupt(
+                path,
+                "its log exists, but the store itself is missing",
+            ));
         }
         // A store was here. An empty store in its place would assign its numbers again (D10).
-        Ok(false) if mark::read(path)?.is_some() => return Err(words::gone(path)),
-        Ok(false) => create(path)?,
-        Err(cause) => return Err(words::io("open", path, &cause)),
+        Ok(false) if mark::read_mark(path)?.is_some() => return Err(errors::store_missing(path)),
+        Ok(false) => create_store(path)?,
+        Err(cause) => return Err(errors::io_error("open", path, &cause)),
     }
-    inspect_header(path)?;
-    files::make_private(path).map_err(|it| words::io("open", path, &it))?;
-    let log = wal::inspect(path).map_err(|cause| words::io("read", path, &cause))?;
-    let mut connection = connect(path).map_err(|it| it.say("open", path))?;
-    admit(&mut connection, path, log).map_err(|it| it.say("open", path))?;
+    inspect_store_header(path)?;
+    store_files::make_private(path).map_err(|it| errors::io_error("open", path, &it))?;
+    let log = wal::inspect_log(path).map_err(|cause| errors::io_error("read", path, &cause))?;
+    let mut connection = connect_for_writing(path).map_err(|it| it.into_error("open", path))?;
+    accept_store(&mut connection, path, log).map_err(|it| it.into_error("open", path))?;
     Ok(connection)
 }
 
 /// Examines the store at `path` as [`open`] does, but changes nothing: it runs no migration, moves
 /// no log and creates no file.
 pub fn examine(path: &Path) -> Result<(), StoreError> {
-    if !path.try_exists().map_err(|cause| words::io("read", path, &cause))? {
-        return if mark::read(path)?.is_some() { Err(words::gone(path)) } else { Ok(()) };
+    if !path
+        .try_exists()
+        .map_err(|cause| errors::io_error("read", path, &cause))?
+    {
+        return if mark::read_mark(path)?.is_some() {
+            Err(errors::store_missing(path))
+        } else {
+            Ok(())
+        };
     }
-    inspect_header(path)?;
-    let log = wal::inspect(path).map_err(|cause| words::io("read", path, &cause))?;
-    let look = || -> Result<(), Fault> {
+    inspect_store_header(path)?;
+    let log = wal::inspect_log(path).map_err(|cause| errors::io_error("read", path, &cause))?;
+    let look = || -> Result<(), StoreFault> {
         // SQLite creates files beside a store that it may write to. Without a log it can be opened
         // as immutable instead.
         let connection = match log {
-            LogState::Absent => connect_frozen(path)?,
-            LogState::Garbled | LogState::Present { .. } => connect(path)?,
+            LogState::Absent => connect_read_only(path)?,
+            LogState::InvalidHeader | LogState::Present { .. } => connect_for_writing(path)?,
         };
         connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
-        inspect(&connection, path)?;
-        sound(&connection, "quick_check")?;
-        mark::verify(&connection, path, log)
+        inspect_store(&connection, path)?;
+        run_sqlite_check(&connection, "quick_check")?;
+        mark::verify_mark(&connection, path, log)
     };
-    look().map_err(|fault| fault.say("read", path))
+    look().map_err(|fault| fault.into_error("read", path))
 }
 
 /// Opens a store that nobody writes to, without creating a file beside it.
-fn connect_frozen(path: &Path) -> Result<Connection, Fault> {
-    let escaped = path.to_string_lossy().replace('%', "%25").replace('?', "%3f").replace('#', "%23");
-    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    Ok(Connection::open_with_flags(format!("file:{escaped}?immutable=1"), flags)?)
+fn connect_read_only(path: &Path) -> Result<Connection, StoreFault> {
+    let escaped = path
+        .to_string_lossy()
+        .replace('%', "%25")
+        .replace('?', "%3f")
+        .replace('#', "%23");
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY
+        | OpenFlags::SQLITE_OPEN_URI
+        | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    Ok(Connection::open_with_flags(
+        format!("file:{escaped}?immutable=1"),
+        flags,
+    )?)
 }
 
 /// Returns whether this version of SQLite is safe. Versions below 3.51.3 can damage a database when
@@ -93,56 +112,80 @@ fn is_new_enough(version: i32) -> bool {
 }
 
 /// Builds an empty store under another name and renames it into place.
-fn create(path: &Path) -> Result<(), StoreError> {
-    let nascent = files::beside(path, ".new");
-    files::create_private(&nascent).map_err(|it| words::io("create", path, &it))?;
-    let made = connect(&nascent).and_then(|mut it| {
-        set_up(&it)?;
-        schema::begin(&mut it)?;
+fn create_store(path: &Path) -> Result<(), StoreError> {
+    let nascent = store_files::with_suffix(path, ".new");
+    store_files::create_private(&nascent).map_err(|it| errors::io_error("create", path, &it))?;
+    let made = connect_for_writing(&nascent).and_then(|mut it| {
+        configure(&it)?;
+        schema::create_schema(&mut it)?;
         it.close().map_err(|(_, cause)| cause.into())
     });
-    made.map_err(|it| it.say("create", path))?;
-    files::settle(&nascent, path).map_err(|it| words::io("create", path, &it))
+    made.map_err(|it| it.into_error("create", path))?;
+    store_files::rename_durably(&nascent, path).map_err(|it| errors::io_error("create", path, &it))
 }
 
 /// Checks the header without SQLite, which would begin to repair the file.
-pub(crate) fn inspect_header(path: &Path) -> Result<(), StoreError> {
+pub(crate) fn inspect_store_header(path: &Path) -> Result<(), StoreError> {
     let mut header = Vec::with_capacity(100);
-    let read = File::options().read(true).open(path).and_then(|it| it.take(100).read_to_end(&mut header));
-    read.map_err(|it| words::io("read", path, &it))?;
+    let read = File::options()
+        .read(true)
+        .open(path)
+        .and_then(|it| it.take(100).read_to_end(&mut header));
+    read.map_err(|it| errors::io_error("read", path, &it))?;
     if header.is_empty() {
-        return Err(words::corrupt(path, "it is empty"));
+        return Err(errors::corrupt(path, "it is empty"));
     }
     if !header.starts_with(b"SQLite format 3\0") || header.len() < 100 {
-        return Err(words::foreign(path, "it is not a SQLite file"));
+        return Err(errors::foreign_file(path, "it is not a SQLite file"));
     }
-    let number =
-        |at: usize| i64::from(u32::from_be_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]));
+    let number = |at: usize| {
+        i64::from(u32::from_be_bytes([
+            header[at],
+            header[at + 1],
+            header[at + 2],
+            header[at + 3],
+        ]))
+    };
     if number(68) != schema::APPLICATION_ID {
-        return Err(words::foreign(path, "it is another program's SQLite file"));
+        return Err(errors::foreign_file(
+            path,
+            "it is another program's SQLite file",
+        ));
     }
-    if number(60) > schema::newest() {
-        return Err(words::newer(path, number(60), schema::newest()));
+    if number(60) > schema::newest_version() {
+        return Err(errors::newer_schema(
+            path,
+            number(60),
+            schema::newest_version(),
+        ));
     }
     // SQLite accepts a file that lacks part of an unused page, but such a file was cut off. While
     // the store has a log, the incomplete page may be one that was being copied from it.
-    let length = path.metadata().map_err(|it| words::io("read", path, &it))?.len();
+    let length = path
+        .metadata()
+        .map_err(|it| errors::io_error("read", path, &it))?
+        .len();
     let page = match u64::from(u16::from_be_bytes([header[16], header[17]])) {
         1 => 65_536,
         page => page.max(512),
     };
-    let log = files::beside(path, "-wal").metadata().is_ok_and(|it| it.len() > 0);
+    let log = store_files::with_suffix(path, "-wal")
+        .metadata()
+        .is_ok_and(|it| it.len() > 0);
     if !length.is_multiple_of(page) && !log {
-        return Err(words::corrupt(path, "it was cut off in the middle of a page"));
+        return Err(errors::corrupt(
+            path,
+            "it was cut off in the middle of a page",
+        ));
     }
     Ok(())
 }
 
 /// Opens a connection for writing without changing anything.
-pub(crate) fn connect(path: &Path) -> Result<Connection, Fault> {
+pub(crate) fn connect_for_writing(path: &Path) -> Result<Connection, StoreFault> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection = Connection::open_with_flags(path, flags)?;
-    connection.busy_timeout(PATIENCE)?;
+    connection.busy_timeout(LOCK_TIMEOUT)?;
     connection.set_prepared_statement_cache_capacity(64);
     connection.pragma_update(None, "cell_size_check", true)?;
     connection.pragma_update(None, "trusted_schema", false)?;
@@ -150,10 +193,13 @@ pub(crate) fn connect(path: &Path) -> Result<Connection, Fault> {
 }
 
 /// Configures the writing connection.
-pub(crate) fn set_up(connection: &Connection) -> Result<(), Fault> {
-    let mode: String = connection.pragma_update_and_check(None, "journal_mode", "wal", |row| row.get(0))?;
+pub(crate) fn configure(connection: &Connection) -> Result<(), StoreFault> {
+    let mode: String =
+        connection.pragma_update_and_check(None, "journal_mode", "wal", |row| row.get(0))?;
     if mode != "wal" {
-        return Err(Fault::Damaged(format!("its disk does not allow a write-ahead log (the mode stayed {mode})")));
+        return Err(StoreFault::Damaged(format!(
+            "its disk does not allow a write-ahead log (the mode stayed {mode})"
+        )));
     }
     connection.pragma_update(None, "synchronous", "full")?;
     connection.pragma_update(None, "foreign_keys", true)?;
@@ -167,51 +213,68 @@ pub(crate) fn set_up(connection: &Connection) -> Result<(), Fault> {
 }
 
 /// Checks that the file is a sound store, and migrates it to this program's schema.
-fn admit(connection: &mut Connection, path: &Path, log: LogState) -> Result<(), Fault> {
+fn accept_store(connection: &mut Connection, path: &Path, log: LogState) -> Result<(), StoreFault> {
     // Until the checks have passed, closing the connection must not move the log into the store.
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
-    inspect(connection, path)?;
-    if path.metadata().is_ok_and(|it| it.len() <= QUICK_CHECK_BYTES) {
-        sound(connection, "quick_check")?;
+    inspect_store(connection, path)?;
+    if path
+        .metadata()
+        .is_ok_and(|it| it.len() <= QUICK_CHECK_BYTES)
+    {
+        run_sqlite_check(connection, "quick_check")?;
     }
-    mark::verify(connection, path, log)?;
-    set_up(connection)?;
-    bring_forward(connection, path, schema::MIGRATIONS)?;
-    if schema::declared(connection)? != schema::expected()? {
-        return Err(Fault::Damaged(format!("its tables are not those of schema {}", schema::newest())));
+    mark::verify_mark(connection, path, log)?;
+    configure(connection)?;
+    back_up_and_migrate(connection, path, schema::MIGRATIONS)?;
+    if schema::read_declarations(connection)? != schema::expected_declarations()? {
+        return Err(StoreFault::Damaged(format!(
+            "its tables are not those of schema {}",
+            schema::newest_version()
+        )));
     }
-    behind::settle(connection)?;
+    deferred_rows::write_leftover_rows(connection)?;
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, false)?;
     Ok(())
 }
 
 /// Checks the application id and the schema of a store, including its log.
-pub(crate) fn inspect(connection: &Connection, path: &Path) -> Result<(), Fault> {
-    let application: i64 = connection.pragma_query_value(None, "application_id", |row| row.get(0))?;
-    let version = schema::version(connection)?;
+pub(crate) fn inspect_store(connection: &Connection, path: &Path) -> Result<(), StoreFault> {
+    let application: i64 =
+        connection.pragma_query_value(None, "application_id", |row| row.get(0))?;
+    let version = schema::schema_version(connection)?;
     if application != schema::APPLICATION_ID {
-        return Err(words::foreign(path, "it is another program's SQLite file").into());
+        return Err(errors::foreign_file(path, "it is another program's SQLite file").into());
     }
-    if version > schema::newest() {
-        return Err(words::newer(path, version, schema::newest()).into());
+    if version > schema::newest_version() {
+        return Err(errors::newer_schema(path, version, schema::newest_version()).into());
     }
     if version == 0 {
-        return Err(Fault::Damaged("it has no schema".into()));
+        return Err(StoreFault::Damaged("it has no schema".into()));
     }
     Ok(())
 }
 
 /// Runs SQLite's own check, `quick_check` or `integrity_check`.
-pub(crate) fn sound(connection: &Connection, check: &str) -> Result<(), Fault> {
-    let found: String = connection.query_row(&format!("PRAGMA {check}(1)"), [], |row| row.get(0))?;
-    if found == "ok" { Ok(()) } else { Err(Fault::Damaged(found.replace('\n', " "))) }
+pub(crate) fn run_sqlite_check(connection: &Connection, check: &str) -> Result<(), StoreFault> {
+    let found: String =
+        connection.query_row(&format!("PRAGMA {check}(1)"), [], |row| row.get(0))?;
+    if found == "ok" {
+        Ok(())
+    } else {
+        Err(StoreFault::Damaged(found.replace('\n', " ")))
+    }
 }
 
 /// Migrates a store, after a backup of it is safe beside it.
-fn bring_forward(connection: &mut Connection, path: &Path, migrations: &[&str]) -> Result<(), Fault> {
+fn back_up_and_migrate(
+    connection: &mut Connection,
+    path: &Path,
+    migrations: &[&str],
+) -> Result<(), StoreFault> {
     let to = migrations.len();
-    if schema::version(connection)? < to as i64 {
-        let directory = files::make_backups(path).map_err(|it| words::io("create", &files::backups(path), &it))?;
+    if schema::schema_version(connection)? < to as i64 {
+        let directory = store_files::create_backups_dir(path)
+            .map_err(|it| errors::io_error("create", &store_files::backups_dir(path), &it))?;
         let mut copy = directory.join(format!("before-schema-{to}.db"));
         for nth in 2.. {
             // The backup of an earlier try is kept, because the store may have changed since.
@@ -220,7 +283,7 @@ fn bring_forward(connection: &mut Connection, path: &Path, migrations: &[&str]) 
             }
             copy = directory.join(format!("before-schema-{to}-{nth}.db"));
         }
-        backup::copy(connection, &copy)?;
+        backup::copy_store(connection, &copy)?;
         schema::migrate(connection, migrations)?;
     }
     Ok(())
@@ -231,15 +294,17 @@ mod tests {
     use regatta_core::board::RowKey;
     use regatta_core::event::Recorded;
     use regatta_engine::ports::store::Store;
-    use regatta_testkit::store_suite::story::{Step, everything};
+    use regatta_testkit::store_suite::history_fixture::{CommitStep, all_steps};
 
     use super::*;
-    use crate::behind::{Behind, Lag};
+    use crate::deferred_rows::{DeferralLimits, DeferredRows};
     use crate::{SqliteStore, commit};
 
     #[test]
     fn versions_of_sqlite_that_can_damage_a_store_are_refused() {
-        for old in [3_007_017, 3_046_000, 3_050_004, 3_051_000, 3_051_002, 3_052_000] {
+        for old in [
+            3_007_017, 3_046_000, 3_050_004, 3_051_000, 3_051_002, 3_052_000,
+        ] {
             assert!(!is_new_enough(old), "{old}");
         }
         for new in [3_051_003, 3_051_009, 3_053_000, 3_054_001, 4_000_000] {
@@ -252,25 +317,42 @@ mod tests {
     fn older_store_is_backed_up_before_its_migration() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("regatta.db");
-        let mut store = open(&path).unwrap();
-        let later: Vec<&str> = schema::MIGRATIONS.iter().copied().chain(["CREATE TABLE more (x)"]).collect();
-        let broken: Vec<&str> =
-            schema::MIGRATIONS.iter().copied().chain(["CREATE TABLE more (x); SELECT nothing"]).collect();
+        let mut store = open_for_writing(&path).unwrap();
+        let later: Vec<&str> = schema::MIGRATIONS
+            .iter()
+            .copied()
+            .chain(["CREATE TABLE more (x)"])
+            .collect();
+        let broken: Vec<&str> = schema::MIGRATIONS
+            .iter()
+            .copied()
+            .chain(["CREATE TABLE more (x); SELECT nothing"])
+            .collect();
 
-        assert!(bring_forward(&mut store, &path, &broken).is_err());
-        assert_eq!(schema::declared(&store).unwrap(), schema::expected().unwrap());
-        bring_forward(&mut store, &path, &later).unwrap();
-        let next = schema::newest() + 1;
-        assert_eq!(schema::version(&store).unwrap(), next);
-        for copy in [format!("backups/before-schema-{next}.db"), format!("backups/before-schema-{next}-2.db")] {
-            let copy = open(&directory.path().join(copy)).unwrap();
-            assert_eq!(schema::version(&copy).unwrap(), schema::newest(), "the copy was made before the migration");
+        assert!(back_up_and_migrate(&mut store, &path, &broken).is_err());
+        assert_eq!(
+            schema::read_declarations(&store).unwrap(),
+            schema::expected_declarations().unwrap()
+        );
+        back_up_and_migrate(&mut store, &path, &later).unwrap();
+        let next = schema::newest_version() + 1;
+        assert_eq!(schema::schema_version(&store).unwrap(), next);
+        for copy in [
+            format!("backups/before-schema-{next}.db"),
+            format!("backups/before-schema-{next}-2.db"),
+        ] {
+            let copy = open_for_writing(&directory.path().join(copy)).unwrap();
+            assert_eq!(
+                schema::schema_version(&copy).unwrap(),
+                schema::newest_version(),
+                "the copy was made before the migration"
+            );
         }
 
         // D6: a program that does not know the next schema does not change the store.
         drop(store);
         let before = std::fs::read(&path).unwrap();
-        assert_eq!(open(&path).unwrap_err().code, "newer_version");
+        assert_eq!(open_for_writing(&path).unwrap_err().code, "newer_version");
         assert_eq!(std::fs::read(&path).unwrap(), before);
     }
 
@@ -280,49 +362,92 @@ mod tests {
     fn store_of_schema_1_is_migrated_without_loss() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("regatta.db");
-        let steps = everything();
+        let steps = all_steps();
         // No step up to this one needs a table that schema 1 lacks.
-        let newer = |it: &Step| it.batch.rows.keys().any(|it| matches!(it, RowKey::Day(..) | RowKey::Approval(_)));
+        let newer = |it: &CommitStep| {
+            it.batch
+                .rows
+                .keys()
+                .any(|it| matches!(it, RowKey::Day(..) | RowKey::Approval(_)))
+        };
         let half = steps.iter().position(newer).unwrap();
-        files::create_private(&path).unwrap();
-        let mut old = connect(&path).unwrap();
-        set_up(&old).unwrap();
-        old.pragma_update(None, "application_id", schema::APPLICATION_ID).unwrap();
+        store_files::create_private(&path).unwrap();
+        let mut old = connect_for_writing(&path).unwrap();
+        configure(&old).unwrap();
+        old.pragma_update(None, "application_id", schema::APPLICATION_ID)
+            .unwrap();
         schema::migrate(&mut old, schema::MIGRATIONS).unwrap();
-        let meta = serde_json::to_string(&regatta_core::board::Meta::default()).unwrap();
-        old.execute("INSERT INTO meta (id, revision, body) VALUES (1, 0, ?1)", [meta]).unwrap();
+        let meta = serde_json::to_string(&regatta_core::board::BoardMeta::default()).unwrap();
+        old.execute(
+            "INSERT INTO meta (id, revision, body) VALUES (1, 0, ?1)",
+            [meta],
+        )
+        .unwrap();
         for step in &steps[..half] {
-            commit::commit(&mut old, &mut Vec::new(), &step.batch, &mut Behind::new(Lag::USUAL), &path).unwrap();
+            commit::commit_batch(
+                &mut old,
+                &mut Vec::new(),
+                &step.batch,
+                &mut DeferredRows::new(DeferralLimits::DEFAULT),
+                &path,
+            )
+            .unwrap();
         }
         // Removes the tables that only newer schemas have, including the search indexes of
         // messages.
         let mut first = Connection::open_in_memory().unwrap();
         schema::migrate(&mut first, &schema::MIGRATIONS[..1]).unwrap();
-        let theirs = schema::declared(&first).unwrap();
-        let newer = schema::declared(&old).unwrap().into_iter().filter(|it| !theirs.contains(it));
+        let theirs = schema::read_declarations(&first).unwrap();
+        let newer = schema::read_declarations(&old)
+            .unwrap()
+            .into_iter()
+            .filter(|it| !theirs.contains(it));
         // The tables of the search index are removed with it.
-        let newer = newer.filter(|it| it.1.as_ref().is_some_and(|sql| !sql.contains("'message_words_")));
+        let newer = newer.filter(|it| {
+            it.1.as_ref()
+                .is_some_and(|sql| !sql.contains("'message_words_"))
+        });
         for (name, sql) in newer {
-            let kind = if sql.unwrap().starts_with("CREATE INDEX") { "INDEX" } else { "TABLE" };
-            old.execute_batch(&format!("DROP {kind} IF EXISTS {name}")).unwrap();
+            let kind = if sql.unwrap().starts_with("CREATE INDEX") {
+                "INDEX"
+            } else {
+                "TABLE"
+            };
+            old.execute_batch(&format!("DROP {kind} IF EXISTS {name}"))
+                .unwrap();
         }
         // Adds the indexes that newer schemas have dropped.
-        let now = schema::declared(&old).unwrap();
+        let now = schema::read_declarations(&old).unwrap();
         for (_, sql) in theirs.iter().filter(|it| !now.contains(it)) {
             old.execute_batch(sql.as_ref().unwrap()).unwrap();
         }
-        assert_eq!(schema::declared(&old).unwrap(), theirs);
+        assert_eq!(schema::read_declarations(&old).unwrap(), theirs);
         old.pragma_update(None, "user_version", 1).unwrap();
         old.execute("DELETE FROM events", []).unwrap();
         for it in steps[..half].iter().flat_map(|it| &it.batch.events) {
             let (by, body) = (it.by.to_string(), serde_json::to_string(&it.event).unwrap());
-            let row = (it.revision as i64, it.now.at as i64, it.now.wall as i64, by, body);
-            old.execute("INSERT INTO events (revision, at, wall, by, body) VALUES (?1, ?2, ?3, ?4, ?5)", row).unwrap();
+            let row = (
+                it.revision as i64,
+                it.now.fleet_ms as i64,
+                it.now.unix_ms as i64,
+                by,
+                body,
+            );
+            old.execute(
+                "INSERT INTO events (revision, at, wall, by, body) VALUES (?1, ?2, ?3, ?4, ?5)",
+                row,
+            )
+            .unwrap();
         }
         drop(old);
 
         let mut store = SqliteStore::open(&path).unwrap();
-        let told = |steps: &[Step]| -> Vec<Recorded> { steps.iter().flat_map(|it| it.batch.events.clone()).collect() };
+        let told = |steps: &[CommitStep]| -> Vec<Recorded> {
+            steps
+                .iter()
+                .flat_map(|it| it.batch.events.clone())
+                .collect()
+        };
         assert!(store.load().unwrap().board == steps[half - 1].board);
         assert!(store.history().events(0, usize::MAX).unwrap() == told(&steps[..half]));
         store.check().unwrap();
@@ -331,8 +456,15 @@ mod tests {
         }
         store.check().unwrap();
         assert!(store.history().events(0, usize::MAX).unwrap() == told(&steps));
-        let copy = directory.path().join(format!("backups/before-schema-{}.db", schema::newest()));
-        assert_eq!(schema::version(&Connection::open(&copy).unwrap()).unwrap(), 1, "the copy was made before the migration");
+        let copy = directory.path().join(format!(
+            "backups/before-schema-{}.db",
+            schema::newest_version()
+        ));
+        assert_eq!(
+            schema::schema_version(&Connection::open(&copy).unwrap()).unwrap(),
+            1,
+            "the copy was made before the migration"
+        );
         assert!(SqliteStore::open(&copy).unwrap().load().unwrap().board == steps[half - 1].board);
     }
 }

@@ -7,19 +7,26 @@
 use rusqlite::Connection;
 use serde_json::Value;
 
-use crate::words::Fault;
+use crate::errors::StoreFault;
 
 /// Escapes the percent signs in the claims of manifests, in rows and in events alike, so that
 /// folding the events still gives the rows (D4).
-pub(crate) fn escape_claims(change: &Connection) -> Result<(), Fault> {
+pub(crate) fn escape_claims(change: &Connection) -> Result<(), StoreFault> {
     for (table, key) in [("claims", "id"), ("events", "revision")] {
-        let sql = format!("SELECT {key}, body FROM {table} WHERE instr(body, 'file://') > 0 AND instr(body, '%') > 0");
+        let sql = format!(
+            "SELECT {key}, body FROM {table} WHERE instr(body, 'file://') > 0 AND instr(body, \
+            '%') > 0"
+        );
         let mut statement = change.prepare(&sql)?;
-        let found = statement.query_map([], |row| Ok((row.get::<_, i64>(0)?, row.get::<_, String>(1)?)))?;
+        let found = statement.query_map([], |row| {
+            Ok((row.get::<_, i64>(0)?, row.get::<_, String>(1)?))
+        })?;
         let found: Vec<(i64, String)> = found.collect::<Result<_, _>>()?;
         for (id, body) in found {
             // A body that is not JSON is reported when it is read.
-            let Ok(mut value) = serde_json::from_str::<Value>(&body) else { continue };
+            let Ok(mut value) = serde_json::from_str::<Value>(&body) else {
+                continue;
+            };
             if escape_in(&mut value) {
                 let update = format!("UPDATE {table} SET body = ?2 WHERE {key} = ?1");
                 change.execute(&update, (id, value.to_string()))?;
@@ -32,7 +39,9 @@ pub(crate) fn escape_claims(change: &Connection) -> Result<(), Fault> {
 /// Escapes every claim of a manifest inside a JSON value. Returns whether anything was changed.
 fn escape_in(value: &mut Value) -> bool {
     match value {
-        Value::Array(values) => values.iter_mut().fold(false, |changed, value| escape_in(value) | changed),
+        Value::Array(values) => values
+            .iter_mut()
+            .fold(false, |changed, value| escape_in(value) | changed),
         Value::Object(fields) => {
             let from_manifest = is_from_manifest(fields);
             let mut changed = false;
@@ -81,12 +90,42 @@ mod tests {
     fn only_claims_of_manifests_are_escaped() {
         let claim = |owner: Value, ttl: Value, uri: &str| json!({ "owner": owner, "ttl_ms": ttl, "uris": [uri] });
         for (owner, ttl, uri, after) in [
-            (json!({ "attempt": "A1" }), Value::Null, "file://p/50% off", "file://p/50%25 off"),
-            (json!({ "landing": "L1" }), Value::Null, "file://p/%61.txt", "file://p/%2561.txt"),
-            (json!({ "attempt": "A1" }), Value::Null, "file://p/a.txt", "file://p/a.txt"),
-            (json!({ "attempt": "A1" }), Value::Null, "port://80", "port://80"),
-            (json!({ "attempt": "A1" }), json!(60_000), "file://p/%2F", "file://p/%2F"),
-            (json!({ "agent": "bob" }), Value::Null, "file://p/%2F", "file://p/%2F"),
+            (
+                json!({ "attempt": "A1" }),
+                Value::Null,
+                "file://p/50% off",
+                "file://p/50%25 off",
+            ),
+            (
+                json!({ "landing": "L1" }),
+                Value::Null,
+                "file://p/%61.txt",
+                "file://p/%2561.txt",
+            ),
+            (
+                json!({ "attempt": "A1" }),
+                Value::Null,
+                "file://p/a.txt",
+                "file://p/a.txt",
+            ),
+            (
+                json!({ "attempt": "A1" }),
+                Value::Null,
+                "port://80",
+                "port://80",
+            ),
+            (
+                json!({ "attempt": "A1" }),
+                json!(60_000),
+                "file://p/%2F",
+                "file://p/%2F",
+            ),
+            (
+                json!({ "agent": "bob" }),
+                Value::Null,
+                "file://p/%2F",
+                "file://p/%2F",
+            ),
         ] {
             let mut event = json!([["ann", { "kind": "claim.granted", "data": { "claim": claim(owner.clone(), ttl.clone(), uri) } }]]);
             let expected = json!([["ann", { "kind": "claim.granted", "data": { "claim": claim(owner, ttl, after) } }]]);

@@ -4,16 +4,16 @@
 //! user_version`), so that a store has one schema or the next. A migration that was ever released
 //! is never edited.
 
-use regatta_core::board::Meta;
+use regatta_core::board::BoardMeta;
 use rusqlite::{Connection, TransactionBehavior};
 
-use crate::words::Fault;
-use crate::{index, repair};
+use crate::errors::StoreFault;
+use crate::{message_index, repair};
 
 /// "Rgta": distinguishes a store from any other SQLite file.
 pub(crate) const APPLICATION_ID: i64 = 0x5267_7461;
 
-/// The migrations from schema `n` to `n + 1`, in order.
+/// The migrations from schema `number` to `n + 1`, in order.
 ///
 /// One table per noun, with the whole row as JSON in `body` and only the columns that are needed to
 /// find it. `live` tells whether the board needs the row when it is loaded.
@@ -68,14 +68,14 @@ CREATE TABLE days (day INTEGER NOT NULL, agent TEXT NOT NULL, body TEXT NOT NULL
 CREATE TABLE parked (name TEXT PRIMARY KEY, body TEXT NOT NULL) STRICT, WITHOUT ROWID;
 ", "
 CREATE TABLE runners (name TEXT PRIMARY KEY, body TEXT NOT NULL) STRICT, WITHOUT ROWID;
-", BUS, TEAMS, BRIDGES, ENDED, BEHIND, ESCAPED];
+", BUS_MIGRATION, TEAMS_MIGRATION, BRIDGES_MIGRATION, ENDED_TASKS_MIGRATION, DEFERRED_ROWS_MIGRATION, ESCAPED_CLAIMS_MIGRATION];
 
 /// Threads, full-text search, hooks. The migration also indexes the existing messages, which SQL
 /// cannot do because `search.rs` of the core defines what a word is.
 ///
 /// The search index holds no text, only which messages have a word. Its words come from the core,
 /// in letters that SQLite's `ascii` tokeniser does not change.
-const BUS: &str = "
+const BUS_MIGRATION: &str = "
 CREATE TABLE message_threads (root INTEGER NOT NULL, message INTEGER NOT NULL REFERENCES messages (id), PRIMARY KEY (root, message)) STRICT, WITHOUT ROWID;
 CREATE TABLE message_replies (parent INTEGER NOT NULL, message INTEGER NOT NULL REFERENCES messages (id), PRIMARY KEY (parent, message)) STRICT, WITHOUT ROWID;
 CREATE VIRTUAL TABLE message_words USING fts5(words, content='', columnsize=0, detail=none, tokenize='ascii');
@@ -87,7 +87,7 @@ CREATE INDEX firings_hook ON firings (hook);
 ";
 
 /// The wanted teams, and the outcome of each launch. `live` marks the last launch of a team.
-const TEAMS: &str = "
+const TEAMS_MIGRATION: &str = "
 CREATE TABLE teams (name TEXT PRIMARY KEY, body TEXT NOT NULL) STRICT, WITHOUT ROWID;
 CREATE TABLE launches (id INTEGER PRIMARY KEY, team TEXT NOT NULL, live INTEGER NOT NULL, body TEXT NOT NULL) STRICT;
 CREATE INDEX launches_live ON launches (live) WHERE live = 1;
@@ -96,7 +96,7 @@ CREATE INDEX launches_team ON launches (team);
 
 /// Conversations in outside services, and the accepted deliveries from there. `live` marks those
 /// that can continue.
-const BRIDGES: &str = "
+const BRIDGES_MIGRATION: &str = "
 CREATE TABLE conversations (id INTEGER PRIMARY KEY, project TEXT NOT NULL, live INTEGER NOT NULL, body TEXT NOT NULL) STRICT;
 CREATE INDEX conversations_live ON conversations (live) WHERE live = 1;
 CREATE INDEX conversations_project ON conversations (project);
@@ -105,7 +105,7 @@ CREATE TABLE deliveries (key TEXT PRIMARY KEY, body TEXT NOT NULL) STRICT, WITHO
 
 /// A task changes its status often. Only the end of a task touches an index, because live tasks are
 /// found by their flag.
-const ENDED: &str = "
+const ENDED_TASKS_MIGRATION: &str = "
 DROP INDEX tasks_status;
 DROP INDEX tasks_project;
 CREATE INDEX tasks_ended ON tasks (project) WHERE live = 0;
@@ -113,37 +113,37 @@ CREATE INDEX tasks_ended ON tasks (project) WHERE live = 0;
 
 /// From here on rows may be behind the events (`behind.rs`), up to the revision in `meta`. A
 /// program that does not know this must not open the store (D6). No table changes.
-const BEHIND: &str = "-- no table changes";
+const DEFERRED_ROWS_MIGRATION: &str = "-- no table changes";
 
 /// From here on the URIs of claims are escaped. An older program would take `%25` literally and
 /// mistake one file for another, so it must not open the store (D6). `repair.rs` fixes the rows of
 /// older programs. A store also gets a name that distinguishes it from all others except its
 /// copies.
-const ESCAPED: &str = "
+const ESCAPED_CLAIMS_MIGRATION: &str = "
 CREATE TABLE identity (id INTEGER PRIMARY KEY CHECK (id = 1), name TEXT NOT NULL) STRICT;
 INSERT INTO identity (id, name) VALUES (1, lower(hex(randomblob(16))));
 ";
 
 /// Returns the schema that this program writes.
-pub(crate) fn newest() -> i64 {
+pub(crate) fn newest_version() -> i64 {
     MIGRATIONS.len() as i64
 }
 
 /// Returns the schema of a store.
-pub(crate) fn version(connection: &Connection) -> rusqlite::Result<i64> {
+pub(crate) fn schema_version(connection: &Connection) -> rusqlite::Result<i64> {
     connection.pragma_query_value(None, "user_version", |row| row.get(0))
 }
 
 /// Runs the migrations that a store lacks.
-pub(crate) fn migrate(connection: &mut Connection, migrations: &[&str]) -> Result<(), Fault> {
+pub(crate) fn migrate(connection: &mut Connection, migrations: &[&str]) -> Result<(), StoreFault> {
     for (to, sql) in (1_i64..).zip(migrations) {
-        if version(connection)? < to {
+        if schema_version(connection)? < to {
             let change = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
             change.execute_batch(sql)?;
-            if *sql == BUS {
-                index::fill(&change)?;
+            if *sql == BUS_MIGRATION {
+                message_index::index_all_messages(&change)?;
             }
-            if *sql == ESCAPED {
+            if *sql == ESCAPED_CLAIMS_MIGRATION {
                 repair::escape_claims(&change)?;
             }
             change.pragma_update(None, "user_version", to)?;
@@ -154,27 +154,31 @@ pub(crate) fn migrate(connection: &mut Connection, migrations: &[&str]) -> Resul
 }
 
 /// Turns an empty database into a store with an empty board.
-pub(crate) fn begin(connection: &mut Connection) -> Result<(), Fault> {
+pub(crate) fn create_schema(connection: &mut Connection) -> Result<(), StoreFault> {
     connection.pragma_update(None, "application_id", APPLICATION_ID)?;
     migrate(connection, MIGRATIONS)?;
     connection.execute(
         "INSERT INTO meta (id, revision, body) VALUES (1, 0, ?1)",
-        [serde_json::to_string(&Meta::default())?],
+        [serde_json::to_string(&BoardMeta::default())?],
     )?;
     Ok(())
 }
 
 /// Returns all declarations of a database, to compare them with the expected ones.
-pub(crate) fn declared(connection: &Connection) -> rusqlite::Result<Vec<(String, Option<String>)>> {
+pub(crate) fn read_declarations(
+    connection: &Connection,
+) -> rusqlite::Result<Vec<(String, Option<String>)>> {
     let mut found = connection.prepare("SELECT name, sql FROM sqlite_schema ORDER BY name")?;
-    found.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?.collect()
+    found
+        .query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?
+        .collect()
 }
 
 /// Returns the declarations of a new store of this program.
-pub(crate) fn expected() -> Result<Vec<(String, Option<String>)>, Fault> {
+pub(crate) fn expected_declarations() -> Result<Vec<(String, Option<String>)>, StoreFault> {
     let mut model = Connection::open_in_memory()?;
     migrate(&mut model, MIGRATIONS)?;
-    Ok(declared(&model)?)
+    Ok(read_declarations(&model)?)
 }
 
 #[cfg(test)]
@@ -186,15 +190,30 @@ mod tests {
         let mut store = Connection::open_in_memory().unwrap();
         migrate(&mut store, &["CREATE TABLE a (x)"]).unwrap();
         migrate(&mut store, &["CREATE TABLE a (x)"]).unwrap();
-        assert_eq!(version(&store).unwrap(), 1);
+        assert_eq!(schema_version(&store).unwrap(), 1);
 
-        let broken = ["CREATE TABLE a (x)", "CREATE TABLE b (x); INSERT INTO nowhere VALUES (1)"];
+        let broken = [
+            "CREATE TABLE a (x)",
+            "CREATE TABLE b (x); INSERT INTO nowhere VALUES (1)",
+        ];
         assert!(migrate(&mut store, &broken).is_err());
-        assert_eq!(version(&store).unwrap(), 1);
-        assert_eq!(declared(&store).unwrap().len(), 1, "a part of the failed migration was kept");
+        assert_eq!(schema_version(&store).unwrap(), 1);
+        assert_eq!(
+            read_declarations(&store).unwrap().len(),
+            1,
+            "a part of the failed migration was kept"
+        );
 
-        migrate(&mut store, &["CREATE TABLE a (x)", "CREATE TABLE b (x)", "CREATE TABLE c (x)"]).unwrap();
-        assert_eq!(version(&store).unwrap(), 3);
-        assert_eq!(declared(&store).unwrap().len(), 3);
+        migrate(
+            &mut store,
+            &[
+                "CREATE TABLE a (x)",
+                "CREATE TABLE b (x)",
+                "CREATE TABLE c (x)",
+            ],
+        )
+        .unwrap();
+        assert_eq!(schema_version(&store).unwrap(), 3);
+        assert_eq!(read_declarations(&store).unwrap().len(), 3);
     }
 }

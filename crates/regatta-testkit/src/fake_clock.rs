@@ -22,8 +22,9 @@ impl FakeClock {
     }
 
     /// Moves the clock forward.
-    pub fn turn(&self, by: Duration) {
-        self.steady_ms.fetch_add(by.as_millis() as u64, Ordering::SeqCst);
+    pub fn advance(&self, by: Duration) {
+        self.steady_ms
+            .fetch_add(by.as_millis() as u64, Ordering::SeqCst);
     }
 }
 
@@ -32,7 +33,7 @@ impl Clock for FakeClock {
         self.steady_ms.load(Ordering::SeqCst)
     }
 
-    fn wall_ms(&self) -> u64 {
+    fn unix_ms(&self) -> u64 {
         1_767_225_600_000 + self.steady_ms()
     }
 }

@@ -1,12 +1,12 @@
 //! The test cases that every store must pass. Each adapter's tests run all of them (J12).
 //!
-//! An adapter's tests implement [`Harness`], and `regatta_testkit::store_suite!(make_harness)`
+//! An adapter's tests implement [`StoreHarness`], and `regatta_testkit::store_suite!(make_harness)`
 //! creates one `#[test]` per case. Expected values are computed from the committed batches, never
 //! read from another store.
 
 mod conversations; // the part of the story about conversations
 mod history; // queries of the history
-pub mod story; // the committed batches
+pub mod history_fixture; // the committed batches
 mod teams; // the part of the story about teams
 
 pub use history::*;
@@ -18,34 +18,34 @@ use std::path::{Path, PathBuf};
 use regatta_core::board::{Board, Row, RowKey};
 use regatta_core::command::Command;
 use regatta_core::event::{Event, Recorded};
-use regatta_core::fleet::Limits;
 use regatta_core::ids::{MissionId, TaskId};
-use regatta_engine::ports::store::{Batch, MessageFilter, Store, TaskFilter};
+use regatta_core::limits::MachineLimits;
+use regatta_engine::ports::store::{MessageFilter, Store, StoreBatch, TaskFilter};
 
-use story::{Step, Teller, everything, person};
+use history_fixture::{CommitStep, HistoryBuilder, all_steps, person};
 
 /// A place where a store is kept. It is empty at first.
-pub trait Harness {
+pub trait StoreHarness {
     /// Opens the store, or opens it again. The data is always the same.
     fn open(&mut self) -> Box<dyn Store>;
     /// Opens a copy of the state that a crash at this moment would leave. The first store may still
     /// be open.
-    fn after_crash(&mut self) -> Box<dyn Store>;
+    fn open_after_crash(&mut self) -> Box<dyn Store>;
     /// Returns a path for a backup. No file exists there.
     fn backup_path(&mut self) -> PathBuf;
     /// Opens a backup as a separate store.
     fn open_backup(&mut self, path: &Path) -> Box<dyn Store>;
     /// Runs `during`. In the meantime every commit fails after rows were written and before they
     /// are durable.
-    fn while_broken(&mut self, during: &mut dyn FnMut());
+    fn with_failing_commits(&mut self, during: &mut dyn FnMut());
 }
 
 macro_rules! cases {
     ($($(#[$doc:meta])* $name:ident;)*) => {
         /// All cases by name.
-        pub const CASES: &[(&str, fn(&mut dyn Harness))] = &[$((stringify!($name), $name)),*];
+        pub const CASES: &[(&str, fn(&mut dyn StoreHarness))] = &[$((stringify!($name), $name)),*];
 
-        /// Creates a test for each case. `$make` returns a new [`Harness`].
+        /// Creates a test for each case. `$make` returns a new [`StoreHarness`].
         #[macro_export]
         macro_rules! store_suite {
             ($make:expr) => {
@@ -79,17 +79,23 @@ cases! {
     d7_a_backup_is_exact_and_overwrites_nothing;
 }
 
-fn commit_all(store: &mut dyn Store, steps: &[Step]) {
+fn commit_all(store: &mut dyn Store, steps: &[CommitStep]) {
     for step in steps {
         store.commit(&step.batch).unwrap();
     }
 }
 
 /// Asserts that the store loads the state of a step, without printing two complete boards.
-fn assert_loads(store: &mut dyn Store, step: &Step, when: &str) {
+fn assert_loads(store: &mut dyn Store, step: &CommitStep, when: &str) {
     let loaded = store.load().unwrap();
     assert_eq!(loaded.board.revision, step.board.revision, "{when}");
-    for (nth, (found, expected)) in loaded.board.tasks.values().zip(step.board.tasks.values()).enumerate() {
+    for (nth, (found, expected)) in loaded
+        .board
+        .tasks
+        .values()
+        .zip(step.board.tasks.values())
+        .enumerate()
+    {
         assert_eq!(found, expected, "{when}: open task {nth}");
     }
     assert!(loaded.board == step.board, "{when}: the board differs");
@@ -97,7 +103,7 @@ fn assert_loads(store: &mut dyn Store, step: &Step, when: &str) {
 }
 
 /// Returns the last value of each row that was ever written.
-fn rows(steps: &[Step]) -> BTreeMap<RowKey, Row> {
+fn last_rows(steps: &[CommitStep]) -> BTreeMap<RowKey, Row> {
     let mut rows = BTreeMap::new();
     for (key, row) in steps.iter().flat_map(|it| it.batch.rows.clone()) {
         match row {
@@ -108,21 +114,41 @@ fn rows(steps: &[Step]) -> BTreeMap<RowKey, Row> {
     rows
 }
 
-pub fn the_story_has_every_kind_of_event(_: &mut dyn Harness) {
-    let steps = everything();
-    let told: BTreeSet<&str> = steps.iter().flat_map(|it| &it.batch.events).map(|it| it.event.kind()).collect();
+pub fn the_story_has_every_kind_of_event(_: &mut dyn StoreHarness) {
+    let steps = all_steps();
+    let told: BTreeSet<&str> = steps
+        .iter()
+        .flat_map(|it| &it.batch.events)
+        .map(|it| it.event.kind())
+        .collect();
     // Only a store creates `event.unreadable`, in place of an event that it cannot read.
-    let recorded = Event::KINDS.iter().filter(|kind| **kind != "event.unreadable");
+    let recorded = Event::KINDS
+        .iter()
+        .filter(|kind| **kind != "event.unreadable");
     let missing: Vec<_> = recorded.filter(|it| !told.contains(*it)).collect();
     assert!(missing.is_empty(), "the story lacks {missing:?}");
     let end = &steps.last().unwrap().board;
-    assert!(!end.projects.is_empty() && !end.agents.is_empty() && !end.missions.is_empty() && !end.tasks.is_empty());
-    assert!(!end.attempts.is_empty() && !end.claims.is_empty() && !end.waits.is_empty() && !end.landings.is_empty());
+    assert!(
+        !end.projects.is_empty()
+            && !end.agents.is_empty()
+            && !end.missions.is_empty()
+            && !end.tasks.is_empty()
+    );
+    assert!(
+        !end.attempts.is_empty()
+            && !end.claims.is_empty()
+            && !end.waits.is_empty()
+            && !end.landings.is_empty()
+    );
     assert!(!end.hooks.is_empty() && !end.firings.is_empty());
-    assert!(!end.cursors.is_empty() && !end.answers.is_empty() && !steps.last().unwrap().outbox.is_empty());
+    assert!(
+        !end.cursors.is_empty()
+            && !end.answers.is_empty()
+            && !steps.last().unwrap().outbox.is_empty()
+    );
 }
 
-pub fn an_empty_store_gives_an_empty_board(harness: &mut dyn Harness) {
+pub fn an_empty_store_gives_an_empty_board(harness: &mut dyn StoreHarness) {
     for _ in 0..2 {
         let mut store = harness.open();
         let loaded = store.load().unwrap();
@@ -130,41 +156,53 @@ pub fn an_empty_store_gives_an_empty_board(harness: &mut dyn Harness) {
         store.check().unwrap();
         let history = store.history();
         assert_eq!(history.events(0, 10).unwrap(), []);
-        assert_eq!(history.messages(&MessageFilter { limit: 10, ..MessageFilter::default() }).unwrap(), []);
+        assert_eq!(
+            history
+                .messages(&MessageFilter {
+                    limit: 10,
+                    ..MessageFilter::default()
+                })
+                .unwrap(),
+            []
+        );
         assert_eq!(history.tasks(&TaskFilter::default()).unwrap(), []);
         assert_eq!(history.task(TaskId(1)).unwrap(), None);
         assert_eq!(history.mission(MissionId(u64::MAX)).unwrap(), None);
     }
 }
 
-pub fn load_returns_the_committed_state_after_every_commit(harness: &mut dyn Harness) {
+pub fn load_returns_the_committed_state_after_every_commit(harness: &mut dyn StoreHarness) {
     let mut store = harness.open();
-    for (nth, step) in everything().iter().enumerate() {
+    for (nth, step) in all_steps().iter().enumerate() {
         store.commit(&step.batch).unwrap();
         assert_loads(&mut *store, step, &format!("after commit {nth}"));
         if nth % 10 == 0 {
             drop(store);
             store = harness.open();
-            assert_loads(&mut *store, step, &format!("opened again after commit {nth}"));
+            assert_loads(
+                &mut *store,
+                step,
+                &format!("opened again after commit {nth}"),
+            );
         }
     }
 }
 
 /// D1, L4: a commit that returned is stored, even if the process crashes right afterwards.
-pub fn d1_l4_acknowledged_commits_survive_a_crash(harness: &mut dyn Harness) {
+pub fn d1_l4_acknowledged_commits_survive_a_crash(harness: &mut dyn StoreHarness) {
     let mut store = harness.open();
-    for (nth, step) in everything().iter().enumerate() {
+    for (nth, step) in all_steps().iter().enumerate() {
         store.commit(&step.batch).unwrap();
-        let mut found = harness.after_crash();
+        let mut found = harness.open_after_crash();
         assert_loads(&mut *found, step, &format!("crashed after commit {nth}"));
     }
 }
 
 /// D4: applying the events of the log gives the board.
-pub fn d4_applying_all_events_gives_the_board(harness: &mut dyn Harness) {
+pub fn d4_applying_all_events_gives_the_board(harness: &mut dyn StoreHarness) {
     let mut store = harness.open();
     let mut folded = Board::default();
-    for (nth, step) in everything().iter().enumerate() {
+    for (nth, step) in all_steps().iter().enumerate() {
         store.commit(&step.batch).unwrap();
         for event in store.history().events(folded.revision, usize::MAX).unwrap() {
             folded.fold(&event);
@@ -173,24 +211,28 @@ pub fn d4_applying_all_events_gives_the_board(harness: &mut dyn Harness) {
     }
 }
 
-pub fn d3_the_check_passes_after_every_commit(harness: &mut dyn Harness) {
+pub fn d3_the_check_passes_after_every_commit(harness: &mut dyn StoreHarness) {
     let mut store = harness.open();
-    for step in everything() {
+    for step in all_steps() {
         store.commit(&step.batch).unwrap();
         store.check().unwrap();
     }
 }
 
-pub fn batched_commands_are_stored_like_single_commands(harness: &mut dyn Harness) {
+pub fn batched_commands_are_stored_like_single_commands(harness: &mut dyn StoreHarness) {
     let mut store = harness.open();
-    for steps in everything().chunks(7) {
+    for steps in all_steps().chunks(7) {
         let last = steps.last().unwrap();
-        let mut batch = Batch { after: steps[0].batch.after, meta: last.batch.meta, ..Batch::default() };
+        let mut batch = StoreBatch {
+            base_revision: steps[0].batch.base_revision,
+            meta: last.batch.meta,
+            ..StoreBatch::default()
+        };
         for it in steps.iter().map(|it| it.batch.clone()) {
             batch.events.extend(it.events);
             batch.rows.extend(it.rows);
             batch.effects.extend(it.effects);
-            batch.performed.extend(it.performed);
+            batch.completed_effects.extend(it.completed_effects);
         }
         store.commit(&batch).unwrap();
         assert_loads(&mut *store, last, "after a group");
@@ -198,8 +240,8 @@ pub fn batched_commands_are_stored_like_single_commands(harness: &mut dyn Harnes
     store.check().unwrap();
 }
 
-pub fn effects_stay_in_the_outbox_until_they_are_performed(harness: &mut dyn Harness) {
-    let steps = everything();
+pub fn effects_stay_in_the_outbox_until_they_are_performed(harness: &mut dyn StoreHarness) {
+    let steps = all_steps();
     let last = steps.last().unwrap();
     let mut store = harness.open();
     commit_all(&mut *store, &steps);
@@ -209,8 +251,12 @@ pub fn effects_stay_in_the_outbox_until_they_are_performed(harness: &mut dyn Har
     assert_eq!(store.load().unwrap().outbox, left);
     // Remove the newest first, so that the order does not hide a mistake. The batch has no events.
     while let Some((key, _)) = left.pop() {
-        let batch =
-            Batch { after: last.board.revision, meta: last.board.meta(), performed: vec![key], ..Batch::default() };
+        let batch = StoreBatch {
+            base_revision: last.board.revision,
+            meta: last.board.meta(),
+            completed_effects: vec![key],
+            ..StoreBatch::default()
+        };
         store.commit(&batch).unwrap();
         store.commit(&batch).unwrap(); // removing an effect again is not an error
         drop(store);
@@ -219,28 +265,41 @@ pub fn effects_stay_in_the_outbox_until_they_are_performed(harness: &mut dyn Har
     }
 }
 
-pub fn a_second_writer_is_refused_and_nothing_is_stored(harness: &mut dyn Harness) {
-    let steps = everything();
+pub fn a_second_writer_is_refused_and_nothing_is_stored(harness: &mut dyn StoreHarness) {
+    let steps = all_steps();
     let (mut first, mut second) = (harness.open(), harness.open());
     commit_all(&mut *first, &steps[..4]);
     let refused = second.commit(&steps[0].batch).unwrap_err();
     assert_eq!(refused.code, "second_writer");
-    assert!(!refused.what.is_empty() && !refused.what.ends_with('.') && !refused.hint.is_empty());
-    assert_eq!(second.commit(&steps[5].batch).unwrap_err().code, "second_writer", "a batch of a later revision is refused too");
+    assert!(
+        !refused.message.is_empty() && !refused.message.ends_with('.') && !refused.hint.is_empty()
+    );
+    assert_eq!(
+        second.commit(&steps[5].batch).unwrap_err().code,
+        "second_writer",
+        "a batch of a later revision is refused too"
+    );
     assert_loads(&mut *second, &steps[3], "refused");
-    assert_eq!(first.history().events(0, 1000).unwrap(), events(&steps[..4]));
+    assert_eq!(
+        first.history().events(0, 1000).unwrap(),
+        all_events(&steps[..4])
+    );
     first.commit(&steps[4].batch).unwrap();
     first.check().unwrap();
 }
 
-pub fn batches_with_gaps_are_refused_and_nothing_is_stored(harness: &mut dyn Harness) {
-    let steps = everything();
+pub fn batches_with_gaps_are_refused_and_nothing_is_stored(harness: &mut dyn StoreHarness) {
+    let steps = all_steps();
     let mut store = harness.open();
     commit_all(&mut *store, &steps[..4]);
-    let longest = steps[4..].iter().position(|it| it.batch.events.len() > 2).unwrap() + 4;
+    let longest = steps[4..]
+        .iter()
+        .position(|it| it.batch.events.len() > 2)
+        .unwrap()
+        + 4;
     commit_all(&mut *store, &steps[4..longest]);
     let good = &steps[longest];
-    let spoil = |change: fn(&mut Batch)| {
+    let spoil = |change: fn(&mut StoreBatch)| {
         let mut batch = good.batch.clone();
         change(&mut batch);
         batch
@@ -254,21 +313,32 @@ pub fn batches_with_gaps_are_refused_and_nothing_is_stored(harness: &mut dyn Har
     for batch in spoilt {
         assert_eq!(store.commit(&batch).unwrap_err().code, "io");
         assert_loads(&mut *store, &steps[longest - 1], "refused");
-        assert_eq!(store.history().events(0, usize::MAX).unwrap(), events(&steps[..longest]));
+        assert_eq!(
+            store.history().events(0, usize::MAX).unwrap(),
+            all_events(&steps[..longest])
+        );
     }
     store.commit(&good.batch).unwrap();
     assert_loads(&mut *store, good, "the valid batch");
 }
 
-pub fn a_failed_commit_leaves_nothing_and_the_next_one_works(harness: &mut dyn Harness) {
+pub fn a_failed_commit_leaves_nothing_and_the_next_one_works(harness: &mut dyn StoreHarness) {
     let mut store = harness.open();
-    let mut before = Step { batch: Batch::default(), board: Board::default(), outbox: vec![] };
-    for step in everything() {
-        harness.while_broken(&mut || {
+    let mut before = CommitStep {
+        batch: StoreBatch::default(),
+        board: Board::default(),
+        outbox: vec![],
+    };
+    for step in all_steps() {
+        harness.with_failing_commits(&mut || {
             store.commit(&step.batch).unwrap_err();
         });
         assert_loads(&mut *store, &before, "after a failure");
-        assert_loads(&mut *harness.after_crash(), &before, "after a failure and a crash");
+        assert_loads(
+            &mut *harness.open_after_crash(),
+            &before,
+            "after a failure and a crash",
+        );
         store.commit(&step.batch).unwrap();
         before = step;
     }
@@ -278,8 +348,8 @@ pub fn a_failed_commit_leaves_nothing_and_the_next_one_works(harness: &mut dyn H
 
 /// D7: a backup has exactly the revision at which it was made, whatever happens to the original
 /// later.
-pub fn d7_a_backup_is_exact_and_overwrites_nothing(harness: &mut dyn Harness) {
-    let steps = everything();
+pub fn d7_a_backup_is_exact_and_overwrites_nothing(harness: &mut dyn StoreHarness) {
+    let steps = all_steps();
     let mut store = harness.open();
     let (before, after) = steps.split_at(steps.len() / 2);
     commit_all(&mut *store, before);
@@ -291,18 +361,36 @@ pub fn d7_a_backup_is_exact_and_overwrites_nothing(harness: &mut dyn Harness) {
     assert_loads(&mut *copy, before.last().unwrap(), "the backup");
     copy.check().unwrap();
     let history = copy.history();
-    assert_eq!(history.events(0, usize::MAX).unwrap(), events(before));
-    let everyone = MessageFilter { limit: usize::MAX, ..MessageFilter::default() };
-    let messages = rows(before).into_values().filter(|it| matches!(it, Row::Message(_))).count();
+    assert_eq!(history.events(0, usize::MAX).unwrap(), all_events(before));
+    let everyone = MessageFilter {
+        limit: usize::MAX,
+        ..MessageFilter::default()
+    };
+    let messages = last_rows(before)
+        .into_values()
+        .filter(|it| matches!(it, Row::Message(_)))
+        .count();
     assert_eq!(history.messages(&everyone).unwrap().len(), messages);
     assert_loads(&mut *store, steps.last().unwrap(), "the original");
     // The copy is a store of its own and accepts commits.
-    let mut teller = Teller::default();
+    let mut teller = HistoryBuilder::default();
     teller.board = copy.load().unwrap().board;
-    teller.tell(&person("ann"), None, Command::SetLimits { limits: Limits { max_attempts: 3, ..Limits::default() } });
+    teller.run(
+        &person("ann"),
+        None,
+        Command::SetLimits {
+            limits: MachineLimits {
+                max_attempts: 3,
+                ..MachineLimits::default()
+            },
+        },
+    );
     copy.commit(&teller.steps[0].batch).unwrap();
 }
 
-fn events(steps: &[Step]) -> Vec<Recorded> {
-    steps.iter().flat_map(|it| it.batch.events.clone()).collect()
+fn all_events(steps: &[CommitStep]) -> Vec<Recorded> {
+    steps
+        .iter()
+        .flat_map(|it| it.batch.events.clone())
+        .collect()
 }

@@ -7,47 +7,63 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
-use regatta_testkit::models::{Act, Api, Ended, Failure, Hold, ModelServer, Pace, Story, Turn, Usage};
+use regatta_testkit::models::{
+    AnswerEnd, AnswerPace, ModelAction, ModelApi, ModelFailure, ModelScript, ModelServer,
+    ModelTurn, ModelUsage, TurnRepeat,
+};
 use serde_json::{Value, json};
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const TEST_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// An answer that the plain client received.
-struct Got {
+struct ClientAnswer {
     status: u16,
     headers: Vec<(String, String)>,
     body: String,
     /// True if the body arrived completely.
-    whole: bool,
+    is_complete: bool,
 }
 
-impl Got {
+impl ClientAnswer {
     fn json(&self) -> Value {
         serde_json::from_str(&self.body).unwrap_or_else(|error| panic!("{error} in {}", self.body))
     }
 
     fn header(&self, name: &str) -> Option<&str> {
-        self.headers.iter().find(|it| it.0 == name).map(|it| it.1.as_str())
+        self.headers
+            .iter()
+            .find(|it| it.0 == name)
+            .map(|it| it.1.as_str())
     }
 
     /// Returns the `data:` of every event.
     fn events(&self) -> Vec<Value> {
-        let data = self.body.lines().filter_map(|it| it.strip_prefix("data: ")).filter(|it| *it != "[DONE]");
-        data.map(|it| serde_json::from_str(it).unwrap_or_else(|error| panic!("{error} in {it}"))).collect()
+        let data = self
+            .body
+            .lines()
+            .filter_map(|it| it.strip_prefix("data: "))
+            .filter(|it| *it != "[DONE]");
+        data.map(|it| serde_json::from_str(it).unwrap_or_else(|error| panic!("{error} in {it}")))
+            .collect()
     }
 }
 
-fn ask(server: &ModelServer, method: &str, path: &str, body: &Value) -> Got {
-    let mut connection = connect(server, method, path, body);
-    listen(&mut connection)
+fn send_request(server: &ModelServer, method: &str, path: &str, body: &Value) -> ClientAnswer {
+    let mut connection = open_request(server, method, path, body);
+    read_answer(&mut connection)
 }
 
-fn connect(server: &ModelServer, method: &str, path: &str, body: &Value) -> TcpStream {
+fn open_request(server: &ModelServer, method: &str, path: &str, body: &Value) -> TcpStream {
     let mut connection = TcpStream::connect(("127.0.0.1", server.port())).unwrap();
-    connection.set_read_timeout(Some(PATIENCE)).unwrap();
-    let body = if method == "POST" { body.to_string() } else { String::new() };
+    connection.set_read_timeout(Some(TEST_TIMEOUT)).unwrap();
+    let body = if method == "POST" {
+        body.to_string()
+    } else {
+        String::new()
+    };
     let head = format!(
-        "{method} {path} HTTP/1.1\r\nHost: x\r\nX-Api-Key: a-secret\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
+        "{method} {path} HTTP/1.1\r\nHost: x\r\nX-Api-Key: a-secret\r\nContent-Length: \
+        {}\r\nConnection: close\r\n\r\n",
         body.len()
     );
     connection.write_all(head.as_bytes()).unwrap();
@@ -55,22 +71,34 @@ fn connect(server: &ModelServer, method: &str, path: &str, body: &Value) -> TcpS
     connection
 }
 
-fn listen(connection: &mut TcpStream) -> Got {
+fn read_answer(connection: &mut TcpStream) -> ClientAnswer {
     let mut reader = BufReader::new(connection);
     let mut first = String::new();
     reader.read_line(&mut first).unwrap();
-    let status = first.split(' ').nth(1).and_then(|it| it.parse().ok()).unwrap_or_default();
+    let status = first
+        .split(' ')
+        .nth(1)
+        .and_then(|it| it.parse().ok())
+        .unwrap_or_default();
     let mut headers = vec![];
     loop {
         let mut line = String::new();
         reader.read_line(&mut line).unwrap();
-        let Some((name, value)) = line.trim_end().split_once(": ") else { break };
+        let Some((name, value)) = line.trim_end().split_once(": ") else {
+            break;
+        };
         headers.push((name.to_owned(), value.to_owned()));
     }
-    let mut got = Got { status, headers, body: String::new(), whole: false };
+    let mut got = ClientAnswer {
+        status,
+        headers,
+        body: String::new(),
+        is_complete: false,
+    };
     if got.header("transfer-encoding").is_none() {
         reader.read_to_string(&mut got.body).unwrap();
-        got.whole = got.header("content-length").and_then(|it| it.parse().ok()) == Some(got.body.len());
+        got.is_complete =
+            got.header("content-length").and_then(|it| it.parse().ok()) == Some(got.body.len());
         return got;
     }
     loop {
@@ -81,45 +109,56 @@ fn listen(connection: &mut TcpStream) -> Got {
         let size = usize::from_str_radix(size.trim_end(), 16).unwrap();
         let mut chunk = vec![0; size + 2];
         reader.read_exact(&mut chunk).unwrap();
-        got.body.push_str(std::str::from_utf8(&chunk[..size]).unwrap());
+        got.body
+            .push_str(std::str::from_utf8(&chunk[..size]).unwrap());
         if size == 0 {
-            got.whole = true;
+            got.is_complete = true;
             return got;
         }
     }
 }
 
-fn function(name: &str, fields: &[&str], required: &[&str]) -> Value {
-    let of: serde_json::Map<String, Value> =
-        fields.iter().map(|it| ((*it).to_owned(), json!({"type": "string"}))).collect();
+fn function_tool(name: &str, fields: &[&str], required: &[&str]) -> Value {
+    let of: serde_json::Map<String, Value> = fields
+        .iter()
+        .map(|it| ((*it).to_owned(), json!({"type": "string"})))
+        .collect();
     json!({"name": name, "schema": {"type": "object", "properties": of, "required": required}})
 }
 
 /// Returns a working request in each protocol, with the tools that a program of that protocol
 /// offers.
-fn work(api: Api, said: &str, stream: bool) -> (String, Value) {
+fn work_request(api: ModelApi, said: &str, stream: bool) -> (String, Value) {
     let named = |it: &Value, field: &str| {
         let mut tool = json!({"name": it["name"]});
         tool[field] = it["schema"].clone();
         tool
     };
     match api {
-        Api::Anthropic => {
+        ModelApi::Anthropic => {
             let tools = [
-                function("Bash", &["command", "description"], &["command"]),
-                function("Read", &["file_path"], &["file_path"]),
-                function("Write", &["file_path", "content"], &["file_path", "content"]),
+                function_tool("Bash", &["command", "description"], &["command"]),
+                function_tool("Read", &["file_path"], &["file_path"]),
+                function_tool(
+                    "Write",
+                    &["file_path", "content"],
+                    &["file_path", "content"],
+                ),
             ];
             let tools: Vec<Value> = tools.iter().map(|it| named(it, "input_schema")).collect();
             let body = json!({"model": "claude-x", "max_tokens": 10, "stream": stream, "tools": tools,
                 "messages": [{"role": "user", "content": [{"type": "text", "text": said}]}]});
             ("/v1/messages?beta=true".into(), body)
         }
-        Api::Responses => {
-            let mut exec = named(&function("exec_command", &["cmd"], &["cmd"]), "parameters");
+        ModelApi::Responses => {
+            let mut exec = named(
+                &function_tool("exec_command", &["cmd"], &["cmd"]),
+                "parameters",
+            );
             exec["type"] = json!("function");
-            let patch = json!({"type": "custom", "name": "apply_patch", "format": {"type": "grammar"}});
-            let mut inner = named(&function("board", &["task"], &["task"]), "parameters");
+            let patch =
+                json!({"type": "custom", "name": "apply_patch", "format": {"type": "grammar"}});
+            let mut inner = named(&function_tool("board", &["task"], &["task"]), "parameters");
             inner["type"] = json!("function");
             let group = json!({"type": "namespace", "name": "mcp__regatta", "tools": [inner]});
             let body = json!({"model": "gpt-5.5", "stream": stream, "instructions": "Be good.",
@@ -127,58 +166,87 @@ fn work(api: Api, said: &str, stream: bool) -> (String, Value) {
                 "input": [{"type": "message", "role": "user", "content": [{"type": "input_text", "text": said}]}]});
             ("/v1/responses".into(), body)
         }
-        Api::Chat => {
+        ModelApi::Chat => {
             let tools = [
-                function("bash", &["command", "description"], &["command", "description"]),
-                function("write", &["filePath", "content"], &["filePath", "content"]),
+                function_tool(
+                    "bash",
+                    &["command", "description"],
+                    &["command", "description"],
+                ),
+                function_tool("write", &["filePath", "content"], &["filePath", "content"]),
             ];
-            let tools: Vec<Value> =
-                tools.iter().map(|it| json!({"type": "function", "function": named(it, "parameters")})).collect();
+            let tools: Vec<Value> = tools
+                .iter()
+                .map(|it| json!({"type": "function", "function": named(it, "parameters")}))
+                .collect();
             let body = json!({"model": "stub-model", "stream": stream, "tools": tools,
                 "messages": [{"role": "system", "content": "Be good."}, {"role": "user", "content": said}]});
             ("/v1/chat/completions".into(), body)
         }
-        Api::Gemini => {
+        ModelApi::Gemini => {
             let tools = [
-                function("run_shell_command", &["command"], &["command"]),
-                function("write_file", &["file_path", "content"], &["file_path", "content"]),
+                function_tool("run_shell_command", &["command"], &["command"]),
+                function_tool(
+                    "write_file",
+                    &["file_path", "content"],
+                    &["file_path", "content"],
+                ),
             ];
-            let tools: Vec<Value> = tools.iter().map(|it| named(it, "parametersJsonSchema")).collect();
+            let tools: Vec<Value> = tools
+                .iter()
+                .map(|it| named(it, "parametersJsonSchema"))
+                .collect();
             let body = json!({"contents": [{"role": "user", "parts": [{"text": said}]}],
                 "tools": [{"functionDeclarations": tools}]});
-            let verb = if stream { "streamGenerateContent?alt=sse&key=a-secret" } else { "generateContent" };
+            let verb = if stream {
+                "streamGenerateContent?alt=sse&key=a-secret"
+            } else {
+                "generateContent"
+            };
             (format!("/v1beta/models/gemini-x:{verb}"), body)
         }
     }
 }
 
-const ALL: [Api; 4] = [Api::Anthropic, Api::Responses, Api::Chat, Api::Gemini];
+const ALL_APIS: [ModelApi; 4] = [
+    ModelApi::Anthropic,
+    ModelApi::Responses,
+    ModelApi::Chat,
+    ModelApi::Gemini,
+];
 
 /// The content of an answer, streamed or not. `usage` has the tokens of input, of cached input and
 /// of output.
 #[derive(Debug, Default, PartialEq)]
-struct Understood {
+struct ParsedAnswer {
     text: String,
     calls: Vec<(String, String)>,
     usage: (u64, u64, u64),
 }
 
 fn number(it: &Value) -> u64 {
-    it.as_u64().unwrap_or_else(|| panic!("{it} is not a number"))
+    it.as_u64()
+        .unwrap_or_else(|| panic!("{it} is not a number"))
 }
 
-fn understand(api: Api, stream: bool, got: &Got) -> Understood {
-    assert_eq!((got.status, got.whole), (200, true), "{api:?}: {}", got.body);
+fn parse_answer(api: ModelApi, stream: bool, got: &ClientAnswer) -> ParsedAnswer {
+    assert_eq!(
+        (got.status, got.is_complete),
+        (200, true),
+        "{api:?}: {}",
+        got.body
+    );
     match (api, stream) {
-        (Api::Anthropic, false) => {
+        (ModelApi::Anthropic, false) => {
             let it = got.json();
-            let mut found = Understood::default();
+            let mut found = ParsedAnswer::default();
             for block in it["content"].as_array().unwrap() {
                 match block["type"].as_str().unwrap() {
                     "text" => found.text.push_str(block["text"].as_str().unwrap()),
-                    "tool_use" => {
-                        found.calls.push((block["name"].as_str().unwrap().to_owned(), block["input"].to_string()))
-                    }
+                    "tool_use" => found.calls.push((
+                        block["name"].as_str().unwrap().to_owned(),
+                        block["input"].to_string(),
+                    )),
                     other => panic!("{other}"),
                 }
             }
@@ -188,23 +256,42 @@ fn understand(api: Api, stream: bool, got: &Got) -> Understood {
                 number(&usage["cache_read_input_tokens"]),
                 number(&usage["output_tokens"]),
             );
-            assert_eq!(it["stop_reason"], if found.calls.is_empty() { "end_turn" } else { "tool_use" });
+            assert_eq!(
+                it["stop_reason"],
+                if found.calls.is_empty() {
+                    "end_turn"
+                } else {
+                    "tool_use"
+                }
+            );
             found
         }
-        (Api::Anthropic, true) => understand_messages_stream(got),
-        (Api::Responses, _) => {
+        (ModelApi::Anthropic, true) => parse_messages_stream(got),
+        (ModelApi::Responses, _) => {
             let events = got.events();
-            let done = if stream { events.last().unwrap()["response"].clone() } else { got.json() };
-            let mut found = Understood::default();
+            let done = if stream {
+                events.last().unwrap()["response"].clone()
+            } else {
+                got.json()
+            };
+            let mut found = ParsedAnswer::default();
             for item in done["output"].as_array().unwrap() {
                 match item["type"].as_str().unwrap() {
-                    "message" => found.text.push_str(item["content"][0]["text"].as_str().unwrap()),
+                    "message" => found
+                        .text
+                        .push_str(item["content"][0]["text"].as_str().unwrap()),
                     "function_call" => {
-                        let call = (item["name"].as_str().unwrap(), item["arguments"].as_str().unwrap());
+                        let call = (
+                            item["name"].as_str().unwrap(),
+                            item["arguments"].as_str().unwrap(),
+                        );
                         found.calls.push((call.0.into(), call.1.into()));
                     }
                     "custom_tool_call" => {
-                        let call = (item["name"].as_str().unwrap(), item["input"].as_str().unwrap());
+                        let call = (
+                            item["name"].as_str().unwrap(),
+                            item["input"].as_str().unwrap(),
+                        );
                         found.calls.push((call.0.into(), call.1.into()));
                     }
                     other => panic!("{other}"),
@@ -218,23 +305,37 @@ fn understand(api: Api, stream: bool, got: &Got) -> Understood {
                     .map(|it| it["delta"].as_str().unwrap())
                     .collect();
                 assert_eq!(text, found.text, "the deltas differ from the text");
-                let items = events.iter().filter(|it| it["type"] == "response.output_item.done").count();
+                let items = events
+                    .iter()
+                    .filter(|it| it["type"] == "response.output_item.done")
+                    .count();
                 assert_eq!(items, done["output"].as_array().unwrap().len());
             }
             let usage = &done["usage"];
             let cached = number(&usage["input_tokens_details"]["cached_tokens"]);
-            found.usage = (number(&usage["input_tokens"]), cached, number(&usage["output_tokens"]));
+            found.usage = (
+                number(&usage["input_tokens"]),
+                cached,
+                number(&usage["output_tokens"]),
+            );
             found
         }
-        (Api::Chat, false) => {
+        (ModelApi::Chat, false) => {
             let it = got.json();
             let message = &it["choices"][0]["message"];
-            let calls = message["tool_calls"].as_array().into_iter().flatten().map(|it| {
-                let call = &it["function"];
-                (call["name"].as_str().unwrap().to_owned(), call["arguments"].as_str().unwrap().to_owned())
-            });
+            let calls = message["tool_calls"]
+                .as_array()
+                .into_iter()
+                .flatten()
+                .map(|it| {
+                    let call = &it["function"];
+                    (
+                        call["name"].as_str().unwrap().to_owned(),
+                        call["arguments"].as_str().unwrap().to_owned(),
+                    )
+                });
             let usage = &it["usage"];
-            Understood {
+            ParsedAnswer {
                 text: message["content"].as_str().unwrap().into(),
                 calls: calls.collect(),
                 usage: (
@@ -244,15 +345,27 @@ fn understand(api: Api, stream: bool, got: &Got) -> Understood {
                 ),
             }
         }
-        (Api::Chat, true) => understand_chat_stream(got),
-        (Api::Gemini, _) => {
-            let events = if stream { got.events() } else { vec![got.json()] };
-            let mut found = Understood::default();
+        (ModelApi::Chat, true) => parse_chat_stream(got),
+        (ModelApi::Gemini, _) => {
+            let events = if stream {
+                got.events()
+            } else {
+                vec![got.json()]
+            };
+            let mut found = ParsedAnswer::default();
             for event in &events {
-                for part in event["candidates"][0]["content"]["parts"].as_array().unwrap() {
-                    found.text.push_str(part["text"].as_str().unwrap_or_default());
+                for part in event["candidates"][0]["content"]["parts"]
+                    .as_array()
+                    .unwrap()
+                {
+                    found
+                        .text
+                        .push_str(part["text"].as_str().unwrap_or_default());
                     if let Some(call) = part.get("functionCall") {
-                        found.calls.push((call["name"].as_str().unwrap().into(), call["args"].to_string()));
+                        found.calls.push((
+                            call["name"].as_str().unwrap().into(),
+                            call["args"].to_string(),
+                        ));
                     }
                 }
             }
@@ -269,8 +382,8 @@ fn understand(api: Api, stream: bool, got: &Got) -> Understood {
     }
 }
 
-fn understand_messages_stream(got: &Got) -> Understood {
-    let mut found = Understood::default();
+fn parse_messages_stream(got: &ClientAnswer) -> ParsedAnswer {
+    let mut found = ParsedAnswer::default();
     let events = got.events();
     assert_eq!(events[0]["type"], "message_start");
     assert_eq!(events.last().unwrap()["type"], "message_stop");
@@ -282,13 +395,19 @@ fn understand_messages_stream(got: &Got) -> Understood {
                 found.usage.1 = number(&usage["cache_read_input_tokens"]);
             }
             "content_block_start" if event["content_block"]["type"] == "tool_use" => {
-                found.calls.push((event["content_block"]["name"].as_str().unwrap().into(), String::new()));
+                found.calls.push((
+                    event["content_block"]["name"].as_str().unwrap().into(),
+                    String::new(),
+                ));
             }
             "content_block_delta" => match event["delta"]["type"].as_str().unwrap() {
-                "text_delta" => found.text.push_str(event["delta"]["text"].as_str().unwrap()),
+                "text_delta" => found
+                    .text
+                    .push_str(event["delta"]["text"].as_str().unwrap()),
                 "input_json_delta" => {
                     let call = found.calls.last_mut().unwrap();
-                    call.1.push_str(event["delta"]["partial_json"].as_str().unwrap());
+                    call.1
+                        .push_str(event["delta"]["partial_json"].as_str().unwrap());
                 }
                 other => panic!("{other}"),
             },
@@ -299,19 +418,23 @@ fn understand_messages_stream(got: &Got) -> Understood {
     found
 }
 
-fn understand_chat_stream(got: &Got) -> Understood {
-    let mut found = Understood::default();
+fn parse_chat_stream(got: &ClientAnswer) -> ParsedAnswer {
+    let mut found = ParsedAnswer::default();
     assert!(got.body.ends_with("data: [DONE]\n\n"), "{}", got.body);
     let events = got.events();
     for event in &events {
         let delta = &event["choices"][0]["delta"];
-        found.text.push_str(delta["content"].as_str().unwrap_or_default());
+        found
+            .text
+            .push_str(delta["content"].as_str().unwrap_or_default());
         for call in delta["tool_calls"].as_array().into_iter().flatten() {
             if let Some(name) = call["function"]["name"].as_str() {
                 found.calls.push((name.into(), String::new()));
             }
             let call_of = &mut found.calls[usize::try_from(number(&call["index"])).unwrap()];
-            call_of.1.push_str(call["function"]["arguments"].as_str().unwrap_or_default());
+            call_of
+                .1
+                .push_str(call["function"]["arguments"].as_str().unwrap_or_default());
         }
     }
     let usage = &events.last().unwrap()["usage"];
@@ -325,145 +448,252 @@ fn understand_chat_stream(got: &Got) -> Understood {
 
 #[test]
 fn story_is_played_in_every_protocol_streamed_or_not() {
-    let usage = Usage { input: 7, cache_read: 11, cache_write: 13, output: 17, reasoning: 0 };
-    for api in ALL {
+    let usage = ModelUsage {
+        input: 7,
+        cache_read: 11,
+        cache_write: 13,
+        output: 17,
+        reasoning: 0,
+    };
+    for api in ALL_APIS {
         for stream in [false, true] {
             let turns = [
-                Turn::write("a/hello.txt", "Grüße, Welt\n")
-                    .saying("I write a file, in more than one piece.")
-                    .using(usage),
-                Turn::shell("echo it's"),
-                Turn::say("Done."),
+                ModelTurn::from_file_write("a/hello.txt", "Grüße, Welt\n")
+                    .with_text("I write a file, in more than one piece.")
+                    .with_usage(usage),
+                ModelTurn::from_command("echo it's"),
+                ModelTurn::from_text("Done."),
             ];
-            let server = ModelServer::start([Story::new("one-word", turns)]).unwrap();
-            let (path, body) = work(api, "please do one-word, now", stream);
-            let first = understand(api, stream, &ask(&server, "POST", &path, &body));
+            let server = ModelServer::start([ModelScript::new("one-word", turns)]).unwrap();
+            let (path, body) = work_request(api, "please do one-word, now", stream);
+            let first = parse_answer(api, stream, &send_request(&server, "POST", &path, &body));
             assert_eq!(first.text, "I write a file, in more than one piece.");
-            let input = if api == Api::Anthropic { 7 } else { 31 };
+            let input = if api == ModelApi::Anthropic { 7 } else { 31 };
             assert_eq!(first.usage, (input, 11, 17), "{api:?}");
-            let [(name, fields)] = &first.calls[..] else { panic!("{first:?}") };
+            let [(name, fields)] = &first.calls[..] else {
+                panic!("{first:?}")
+            };
             let fields: Value = serde_json::from_str(fields).unwrap_or_else(|_| json!(fields));
             let want = match api {
-                Api::Anthropic => ("Write", json!({"file_path": "a/hello.txt", "content": "Grüße, Welt\n"})),
-                Api::Responses => {
-                    ("apply_patch", json!("*** Begin Patch\n*** Add File: a/hello.txt\n+Grüße, Welt\n*** End Patch"))
-                }
-                Api::Chat => ("write", json!({"filePath": "a/hello.txt", "content": "Grüße, Welt\n"})),
-                Api::Gemini => ("write_file", json!({"file_path": "a/hello.txt", "content": "Grüße, Welt\n"})),
+                ModelApi::Anthropic => (
+                    "Write",
+                    json!({"file_path": "a/hello.txt", "content": "Grüße, Welt\n"}),
+                ),
+                ModelApi::Responses => (
+                    "apply_patch",
+                    json!(
+                        "*** Begin Patch\n*** Add File: a/hello.txt\n+Grüße, Welt\n*** End Patch"
+                    ),
+                ),
+                ModelApi::Chat => (
+                    "write",
+                    json!({"filePath": "a/hello.txt", "content": "Grüße, Welt\n"}),
+                ),
+                ModelApi::Gemini => (
+                    "write_file",
+                    json!({"file_path": "a/hello.txt", "content": "Grüße, Welt\n"}),
+                ),
             };
             assert_eq!((name.as_str(), fields), want);
 
-            let second = understand(api, stream, &ask(&server, "POST", &path, &body));
-            let [(name, fields)] = &second.calls[..] else { panic!("{second:?}") };
+            let second = parse_answer(api, stream, &send_request(&server, "POST", &path, &body));
+            let [(name, fields)] = &second.calls[..] else {
+                panic!("{second:?}")
+            };
             let fields: Value = serde_json::from_str(fields).unwrap();
             let want = match api {
-                Api::Anthropic => ("Bash", json!({"command": "echo it's"})),
-                Api::Responses => ("exec_command", json!({"cmd": "echo it's"})),
-                Api::Chat => ("bash", json!({"command": "echo it's", "description": "as the script says"})),
-                Api::Gemini => ("run_shell_command", json!({"command": "echo it's"})),
+                ModelApi::Anthropic => ("Bash", json!({"command": "echo it's"})),
+                ModelApi::Responses => ("exec_command", json!({"cmd": "echo it's"})),
+                ModelApi::Chat => (
+                    "bash",
+                    json!({"command": "echo it's", "description": "as the script says"}),
+                ),
+                ModelApi::Gemini => ("run_shell_command", json!({"command": "echo it's"})),
             };
             assert_eq!((name.as_str(), fields), want);
-            assert_eq!(understand(api, stream, &ask(&server, "POST", &path, &body)).text, "Done.");
-            assert_eq!(understand(api, stream, &ask(&server, "POST", &path, &body)).text, "The work is done.");
-            assert_eq!(server.faults(), [""; 0]);
-            let seen = server.seen_of("one-word");
-            assert_eq!(seen.iter().map(|it| it.story.as_ref().unwrap().1).collect::<Vec<_>>(), [0, 1, 2, 3]);
-            assert!(seen.iter().all(|it| it.key && !it.path.contains("secret")));
+            assert_eq!(
+                parse_answer(api, stream, &send_request(&server, "POST", &path, &body)).text,
+                "Done."
+            );
+            assert_eq!(
+                parse_answer(api, stream, &send_request(&server, "POST", &path, &body)).text,
+                "The work is done."
+            );
+            assert_eq!(server.errors(), [""; 0]);
+            let seen = server.requests_of("one-word");
+            assert_eq!(
+                seen.iter()
+                    .map(|it| it.story.as_ref().unwrap().1)
+                    .collect::<Vec<_>>(),
+                [0, 1, 2, 3]
+            );
+            assert!(
+                seen.iter()
+                    .all(|it| it.has_key && !it.path.contains("secret"))
+            );
             // A client can read the end of an answer before the server records that it sent the
             // end.
-            assert!(server.until(PATIENCE, |it| it.iter().all(|it| it.ended == Some(Ended::Whole))));
-            assert_eq!(seen[0].user, "please do one-word, now");
+            assert!(server.wait_until(TEST_TIMEOUT, |it| {
+                it.iter().all(|it| it.outcome == Some(AnswerEnd::Complete))
+            }));
+            assert_eq!(seen[0].last_user_text, "please do one-word, now");
         }
     }
 }
 
 #[test]
 fn side_request_uses_no_turn_and_gets_the_requested_schema() {
-    for api in ALL {
-        let server = ModelServer::start([Story::new("one-word", [Turn::say("The first turn.")])]).unwrap();
-        let (path, mut body) = work(api, "one-word", true);
+    for api in ALL_APIS {
+        let server = ModelServer::start([ModelScript::new(
+            "one-word",
+            [ModelTurn::from_text("The first turn.")],
+        )])
+        .unwrap();
+        let (path, mut body) = work_request(api, "one-word", true);
         body.as_object_mut().unwrap().remove("tools");
-        assert_eq!(understand(api, true, &ask(&server, "POST", &path, &body)).text, "A title");
+        assert_eq!(
+            parse_answer(api, true, &send_request(&server, "POST", &path, &body)).text,
+            "A title"
+        );
         let shape = json!({"type": "object", "properties": {"title": {"type": "string"}, "ok": {"type": "boolean"},
             "next": {"type": "string", "enum": ["user", "model"]}}});
         match api {
-            Api::Anthropic => body["output_config"] = json!({"format": {"type": "json_schema", "schema": shape}}),
-            Api::Responses => body["text"] = json!({"format": {"type": "json_schema", "schema": shape}}),
-            Api::Chat => {
-                body["response_format"] = json!({"type": "json_schema", "json_schema": {"schema": shape}});
+            ModelApi::Anthropic => {
+                body["output_config"] = json!({"format": {"type": "json_schema", "schema": shape}})
             }
-            Api::Gemini => body["generationConfig"] = json!({"responseJsonSchema": shape}),
+            ModelApi::Responses => {
+                body["text"] = json!({"format": {"type": "json_schema", "schema": shape}})
+            }
+            ModelApi::Chat => {
+                body["response_format"] =
+                    json!({"type": "json_schema", "json_schema": {"schema": shape}});
+            }
+            ModelApi::Gemini => body["generationConfig"] = json!({"responseJsonSchema": shape}),
         }
-        let shaped = understand(api, true, &ask(&server, "POST", &path, &body)).text;
+        let shaped = parse_answer(api, true, &send_request(&server, "POST", &path, &body)).text;
         let shaped: Value = serde_json::from_str(&shaped).unwrap();
-        assert_eq!(shaped, json!({"title": "A title", "ok": false, "next": "user"}));
-        assert!(server.seen().iter().all(|it| it.side && it.story.is_none()));
-        let (path, body) = work(api, "one-word", true);
-        assert_eq!(understand(api, true, &ask(&server, "POST", &path, &body)).text, "The first turn.");
+        assert_eq!(
+            shaped,
+            json!({"title": "A title", "ok": false, "next": "user"})
+        );
+        assert!(
+            server
+                .requests()
+                .iter()
+                .all(|it| it.is_side_request && it.story.is_none())
+        );
+        let (path, body) = work_request(api, "one-word", true);
+        assert_eq!(
+            parse_answer(api, true, &send_request(&server, "POST", &path, &body)).text,
+            "The first turn."
+        );
     }
 }
 
 #[test]
 fn last_marker_that_is_a_whole_word_selects_the_story() {
-    let story = |marker: &str| Story::new(marker, []).then_always(Turn::say(format!("This is <{marker}>.")));
-    let server = ModelServer::start([story("tale-1"), story("tale-12"), story("claude-x"), story("")]).unwrap();
+    let story = |marker: &str| {
+        ModelScript::new(marker, [])
+            .repeat_after(ModelTurn::from_text(format!("This is <{marker}>.")))
+    };
+    let server = ModelServer::start([
+        story("tale-1"),
+        story("tale-12"),
+        story("claude-x"),
+        story(""),
+    ])
+    .unwrap();
     let said = |text: &str, model: &str| {
-        let (path, mut body) = work(Api::Anthropic, text, false);
+        let (path, mut body) = work_request(ModelApi::Anthropic, text, false);
         body["model"] = json!(model);
-        understand(Api::Anthropic, false, &ask(&server, "POST", &path, &body)).text
+        parse_answer(
+            ModelApi::Anthropic,
+            false,
+            &send_request(&server, "POST", &path, &body),
+        )
+        .text
     };
     assert_eq!(said("do tale-12", "m"), "This is <tale-12>.");
-    assert_eq!(said("do tale-12, then \"tale-1\".", "m"), "This is <tale-1>.");
+    assert_eq!(
+        said("do tale-12, then \"tale-1\".", "m"),
+        "This is <tale-1>."
+    );
     assert_eq!(said("do tale-123", "claude-x"), "This is <claude-x>.");
     assert_eq!(said("do tale-123", "m"), "This is <>.");
-    let (path, mut body) = work(Api::Anthropic, "tale-1", false);
+    let (path, mut body) = work_request(ModelApi::Anthropic, "tale-1", false);
     let more = [
         json!({"role": "assistant", "content": [{"type": "tool_use", "id": "t", "name": "Bash", "input": {}}]}),
         json!({"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t", "content": "no tale-12"}]}),
     ];
     body["messages"].as_array_mut().unwrap().extend(more);
-    let got = ask(&server, "POST", &path, &body);
-    assert_eq!(understand(Api::Anthropic, false, &got).text, "This is <tale-1>.", "a tool's output selects no story");
-    let last = server.seen().pop().unwrap();
-    assert_eq!((last.results, last.users), (vec!["no tale-12".to_owned()], vec!["tale-1".to_owned()]));
+    let got = send_request(&server, "POST", &path, &body);
+    assert_eq!(
+        parse_answer(ModelApi::Anthropic, false, &got).text,
+        "This is <tale-1>.",
+        "a tool's output selects no story"
+    );
+    let last = server.requests().pop().unwrap();
+    assert_eq!(
+        (last.tool_results, last.user_texts),
+        (vec!["no tale-12".to_owned()], vec!["tale-1".to_owned()])
+    );
 }
 
 #[test]
 fn failures_have_the_status_body_and_reset_time_of_each_provider() {
-    for api in ALL {
-        let limited = Failure::RateLimited { reset: Duration::from_secs(30) };
-        let used_up = Failure::UsedUp { reset: Duration::from_secs(3600) };
+    for api in ALL_APIS {
+        let limited = ModelFailure::RateLimited {
+            resets_after: Duration::from_secs(30),
+        };
+        let used_up = ModelFailure::QuotaExhausted {
+            resets_after: Duration::from_secs(3600),
+        };
         let turns = [
-            Turn::fail(Failure::Auth),
-            Turn::fail(limited),
-            Turn::fail(used_up),
-            Turn::fail(Failure::Broken),
-            Turn::fail(Failure::Overloaded).held(Hold::Times(2)),
-            Turn::fail(Failure::ContextFull),
+            ModelTurn::from_failure(ModelFailure::Auth),
+            ModelTurn::from_failure(limited),
+            ModelTurn::from_failure(used_up),
+            ModelTurn::from_failure(ModelFailure::ServerError),
+            ModelTurn::from_failure(ModelFailure::Overloaded).with_repeat(TurnRepeat::Times(2)),
+            ModelTurn::from_failure(ModelFailure::ContextFull),
         ];
-        let server = ModelServer::start([Story::new("", turns)]).unwrap();
-        let (path, body) = work(api, "x", true);
-        let got: Vec<Got> = (0..8).map(|_| ask(&server, "POST", &path, &body)).collect();
-        assert_eq!(got.iter().map(|it| it.status).collect::<Vec<_>>(), [401, 429, 429, 500, 529, 529, 400, 200]);
+        let server = ModelServer::start([ModelScript::new("", turns)]).unwrap();
+        let (path, body) = work_request(api, "x", true);
+        let got: Vec<ClientAnswer> = (0..8)
+            .map(|_| send_request(&server, "POST", &path, &body))
+            .collect();
+        assert_eq!(
+            got.iter().map(|it| it.status).collect::<Vec<_>>(),
+            [401, 429, 429, 500, 529, 529, 400, 200]
+        );
         assert_eq!(got[1].header("retry-after"), Some("30"), "{api:?}");
-        let errors: Vec<Value> = got[..7].iter().map(|it| it.json()["error"].clone()).collect();
+        let errors: Vec<Value> = got[..7]
+            .iter()
+            .map(|it| it.json()["error"].clone())
+            .collect();
         assert!(errors.iter().all(|it| it["message"].is_string()));
         match api {
-            Api::Anthropic => {
+            ModelApi::Anthropic => {
                 assert_eq!(errors[0]["type"], "authentication_error");
                 assert_eq!(errors[1]["type"], "rate_limit_error");
-                assert!(got[1].header("anthropic-ratelimit-requests-reset").is_some());
-                assert_eq!(got[2].header("anthropic-ratelimit-unified-status"), Some("rejected"));
+                assert!(
+                    got[1]
+                        .header("anthropic-ratelimit-requests-reset")
+                        .is_some()
+                );
+                assert_eq!(
+                    got[2].header("anthropic-ratelimit-unified-status"),
+                    Some("rejected")
+                );
                 assert_eq!(errors[4]["type"], "overloaded_error");
             }
-            Api::Responses | Api::Chat => {
+            ModelApi::Responses | ModelApi::Chat => {
                 assert_eq!(errors[1]["code"], "rate_limit_exceeded");
                 assert_eq!(got[1].header("x-ratelimit-reset-requests"), Some("30s"));
                 assert_eq!(errors[2]["type"], "usage_limit_reached");
                 assert!(errors[2]["resets_at"].is_u64());
                 assert_eq!(errors[6]["code"], "context_length_exceeded");
             }
-            Api::Gemini => {
+            ModelApi::Gemini => {
                 assert_eq!(errors[1]["status"], "RESOURCE_EXHAUSTED");
                 assert_eq!(errors[1]["details"][1]["retryDelay"], "30s");
                 assert_eq!(errors[4]["code"], 529);
@@ -474,101 +704,194 @@ fn failures_have_the_status_body_and_reset_time_of_each_provider() {
 
 #[test]
 fn stream_is_cut_or_hangs_until_it_is_released_or_the_client_leaves() {
-    for api in ALL {
+    for api in ALL_APIS {
         let text = "A text that is long enough to be cut in the middle of it, and then some.";
-        let hangs = |gate: &str| Turn::say(text).paced(Pace::Hang { gate: gate.into() });
-        let slow = Turn::say(text).paced(Pace::Slow { rest: Duration::from_millis(1) });
-        let turns = [Turn::say(text).paced(Pace::Cut), hangs("one"), hangs("two"), slow];
-        let server = ModelServer::start([Story::new("", turns)]).unwrap();
-        let (path, body) = work(api, "x", true);
+        let hangs = |gate: &str| {
+            ModelTurn::from_text(text).with_pace(AnswerPace::Hang { gate: gate.into() })
+        };
+        let slow = ModelTurn::from_text(text).with_pace(AnswerPace::Slow {
+            delay: Duration::from_millis(1),
+        });
+        let turns = [
+            ModelTurn::from_text(text).with_pace(AnswerPace::CutOff),
+            hangs("one"),
+            hangs("two"),
+            slow,
+        ];
+        let server = ModelServer::start([ModelScript::new("", turns)]).unwrap();
+        let (path, body) = work_request(api, "x", true);
 
-        let cut = ask(&server, "POST", &path, &body);
-        assert!(cut.status == 200 && !cut.whole && !cut.events().is_empty(), "{api:?}: {}", cut.body);
-        assert!(server.until(PATIENCE, |it| it[0].ended == Some(Ended::Cut)));
+        let cut = send_request(&server, "POST", &path, &body);
+        assert!(
+            cut.status == 200 && !cut.is_complete && !cut.events().is_empty(),
+            "{api:?}: {}",
+            cut.body
+        );
+        assert!(server.wait_until(TEST_TIMEOUT, |it| it[0].outcome == Some(AnswerEnd::CutOff)));
 
-        let mut first = connect(&server, "POST", &path, &body);
+        let mut first = open_request(&server, "POST", &path, &body);
         let mut begun = [0; 15];
         first.read_exact(&mut begun).unwrap();
-        assert_eq!(&begun, b"HTTP/1.1 200 OK", "the answer begins before it hangs");
-        let second = connect(&server, "POST", &path, &body);
-        assert!(server.until(PATIENCE, |it| it.len() == 3 && it[2].story.is_some()));
+        assert_eq!(
+            &begun, b"HTTP/1.1 200 OK",
+            "the answer begins before it hangs"
+        );
+        let second = open_request(&server, "POST", &path, &body);
+        assert!(server.wait_until(TEST_TIMEOUT, |it| it.len() == 3 && it[2].story.is_some()));
         // A client can close its half of the connection or disappear. The server detects both.
-        if api == Api::Chat {
+        if api == ModelApi::Chat {
             drop(second);
         } else {
             second.shutdown(std::net::Shutdown::Write).unwrap();
         }
-        assert!(server.until(PATIENCE, |it| it[2].ended == Some(Ended::HungUp)), "{api:?}");
-        assert_eq!(server.seen()[1].ended, None, "only the stream whose client left has ended");
+        assert!(
+            server.wait_until(TEST_TIMEOUT, |it| it[2].outcome
+                == Some(AnswerEnd::ClientHungUp)),
+            "{api:?}"
+        );
+        assert_eq!(
+            server.requests()[1].outcome,
+            None,
+            "only the stream whose client left has ended"
+        );
         server.release("one");
         let mut rest = String::new();
         first.read_to_string(&mut rest).unwrap();
         assert!(rest.ends_with("0\r\n\r\n"), "{rest}");
-        assert!(server.until(PATIENCE, |it| it[1].ended == Some(Ended::Whole)));
-        assert_eq!(understand(api, true, &ask(&server, "POST", &path, &body)).text, text);
+        assert!(server.wait_until(TEST_TIMEOUT, |it| it[1].outcome
+            == Some(AnswerEnd::Complete)));
+        assert_eq!(
+            parse_answer(api, true, &send_request(&server, "POST", &path, &body)).text,
+            text
+        );
     }
 }
 
 #[test]
 fn turn_with_a_time_limit_is_skipped_afterwards() {
-    let limited = Failure::RateLimited { reset: Duration::from_secs(1) };
-    let over = Turn::fail(Failure::Broken).held(Hold::For(Duration::ZERO));
-    let turns = [Turn::fail(limited).held(Hold::For(Duration::from_millis(300))), over, Turn::say("It goes on.")];
-    let server = ModelServer::start([Story::new("", turns)]).unwrap();
-    let (path, body) = work(Api::Chat, "x", false);
-    assert_eq!(ask(&server, "POST", &path, &body).status, 429);
-    let deadline = std::time::Instant::now() + PATIENCE;
-    let mut got = ask(&server, "POST", &path, &body);
+    let limited = ModelFailure::RateLimited {
+        resets_after: Duration::from_secs(1),
+    };
+    let over = ModelTurn::from_failure(ModelFailure::ServerError)
+        .with_repeat(TurnRepeat::For(Duration::ZERO));
+    let turns = [
+        ModelTurn::from_failure(limited).with_repeat(TurnRepeat::For(Duration::from_millis(300))),
+        over,
+        ModelTurn::from_text("It goes on."),
+    ];
+    let server = ModelServer::start([ModelScript::new("", turns)]).unwrap();
+    let (path, body) = work_request(ModelApi::Chat, "x", false);
+    assert_eq!(send_request(&server, "POST", &path, &body).status, 429);
+    let deadline = std::time::Instant::now() + TEST_TIMEOUT;
+    let mut got = send_request(&server, "POST", &path, &body);
     while got.status == 429 && std::time::Instant::now() < deadline {
-        got = ask(&server, "POST", &path, &body);
+        got = send_request(&server, "POST", &path, &body);
     }
-    assert_eq!(understand(Api::Chat, false, &got).text, "It goes on.");
+    assert_eq!(
+        parse_answer(ModelApi::Chat, false, &got).text,
+        "It goes on."
+    );
 }
 
 #[test]
 fn tools_are_found_by_their_purpose_and_a_missing_tool_is_a_fault() {
-    let call = Act::Call { tool: "board".into(), input: json!({"task": "T1"}) };
-    let turns = [Turn::act(call.clone()), Turn::act(Act::Read { path: "it's".into() })];
-    let server = ModelServer::start([Story::new("", turns)]).unwrap();
-    let (path, body) = work(Api::Responses, "x", true);
-    let got = ask(&server, "POST", &path, &body);
+    let call = ModelAction::CallTool {
+        tool: "board".into(),
+        input: json!({"task": "T1"}),
+    };
+    let turns = [
+        ModelTurn::from_action(call.clone()),
+        ModelTurn::from_action(ModelAction::ReadFile {
+            path: "it's".into(),
+        }),
+    ];
+    let server = ModelServer::start([ModelScript::new("", turns)]).unwrap();
+    let (path, body) = work_request(ModelApi::Responses, "x", true);
+    let got = send_request(&server, "POST", &path, &body);
     let item = got.events().pop().unwrap()["response"]["output"][0].clone();
-    assert_eq!((&item["name"], &item["namespace"]), (&json!("board"), &json!("mcp__regatta")));
-    let read = understand(Api::Responses, true, &ask(&server, "POST", &path, &body));
-    assert_eq!(read.calls, [("exec_command".to_owned(), json!({"cmd": r"cat 'it'\''s'"}).to_string())]);
+    assert_eq!(
+        (&item["name"], &item["namespace"]),
+        (&json!("board"), &json!("mcp__regatta"))
+    );
+    let read = parse_answer(
+        ModelApi::Responses,
+        true,
+        &send_request(&server, "POST", &path, &body),
+    );
+    assert_eq!(
+        read.calls,
+        [(
+            "exec_command".to_owned(),
+            json!({"cmd": r"cat 'it'\''s'"}).to_string()
+        )]
+    );
 
-    let server = ModelServer::start([Story::new("", [Turn::act(call)])]).unwrap();
-    let (path, body) = work(Api::Chat, "x", true);
-    let got = ask(&server, "POST", &path, &body);
+    let server =
+        ModelServer::start([ModelScript::new("", [ModelTurn::from_action(call)])]).unwrap();
+    let (path, body) = work_request(ModelApi::Chat, "x", true);
+    let got = send_request(&server, "POST", &path, &body);
     assert_eq!(got.status, 400, "{}", got.body);
-    assert!(server.faults()[0].contains("no tool was offered"), "{:?}", server.faults());
+    assert!(
+        server.errors()[0].contains("no tool was offered"),
+        "{:?}",
+        server.errors()
+    );
 }
 
 #[test]
 fn tool_that_is_not_listed_is_searched_for_and_then_called() {
-    let find = Turn::act(Act::Find { tool: "board".into() });
-    let call = Act::Call { tool: "board".into(), input: json!({}) };
-    let server = ModelServer::start([Story::new("", [find, Turn::act(call)])]).unwrap();
-    let (path, mut body) = work(Api::Responses, "x", true);
+    let find = ModelTurn::from_action(ModelAction::FindTool {
+        tool: "board".into(),
+    });
+    let call = ModelAction::CallTool {
+        tool: "board".into(),
+        input: json!({}),
+    };
+    let server =
+        ModelServer::start([ModelScript::new("", [find, ModelTurn::from_action(call)])]).unwrap();
+    let (path, mut body) = work_request(ModelApi::Responses, "x", true);
     body["tools"] = json!([{"type": "tool_search", "execution": "client", "parameters": {}}]);
-    let item = ask(&server, "POST", &path, &body).events().pop().unwrap()["response"]["output"][0].clone();
-    assert_eq!((&item["type"], &item["arguments"]["query"]), (&json!("tool_search_call"), &json!("board")));
-    let found = json!([{"type": "namespace", "name": "mcp__regatta", "tools": [function("board", &[], &[])]}]);
+    let item = send_request(&server, "POST", &path, &body)
+        .events()
+        .pop()
+        .unwrap()["response"]["output"][0]
+        .clone();
+    assert_eq!(
+        (&item["type"], &item["arguments"]["query"]),
+        (&json!("tool_search_call"), &json!("board"))
+    );
+    let found = json!([{"type": "namespace", "name": "mcp__regatta", "tools": [function_tool("board", &[], &[])]}]);
     let output = json!({"type": "tool_search_output", "call_id": item["call_id"], "tools": found});
     body["input"].as_array_mut().unwrap().push(output);
-    let item = ask(&server, "POST", &path, &body).events().pop().unwrap()["response"]["output"][0].clone();
-    assert_eq!((&item["name"], &item["namespace"]), (&json!("board"), &json!("mcp__regatta")));
-    assert_eq!(server.faults(), Vec::<String>::new());
+    let item = send_request(&server, "POST", &path, &body)
+        .events()
+        .pop()
+        .unwrap()["response"]["output"][0]
+        .clone();
+    assert_eq!(
+        (&item["name"], &item["namespace"]),
+        (&json!("board"), &json!("mcp__regatta"))
+    );
+    assert_eq!(server.errors(), Vec::<String>::new());
 }
 
 #[test]
 fn absolute_path_is_built_from_the_working_directory_in_the_prompt() {
-    let server = ModelServer::start([Story::new("", [Turn::write("b.txt", "x")])]).unwrap();
-    let (path, mut body) = work(Api::Anthropic, "x", false);
-    body["system"] =
-        json!([{"type": "text", "text": "# Environment\nPrimary working directory: /some/where\nPlatform: y"}]);
-    body["tools"][2]["input_schema"]["properties"]["file_path"]["description"] = json!("The absolute path to the file");
-    let got = understand(Api::Anthropic, false, &ask(&server, "POST", &path, &body));
+    let server = ModelServer::start([ModelScript::new(
+        "",
+        [ModelTurn::from_file_write("b.txt", "x")],
+    )])
+    .unwrap();
+    let (path, mut body) = work_request(ModelApi::Anthropic, "x", false);
+    body["system"] = json!([{"type": "text", "text": "# Environment\nPrimary working directory: \
+        /some/where\nPlatform: y"}]);
+    body["tools"][2]["input_schema"]["properties"]["file_path"]["description"] =
+        json!("The absolute path to the file");
+    let got = parse_answer(
+        ModelApi::Anthropic,
+        false,
+        &send_request(&server, "POST", &path, &body),
+    );
     let fields: Value = serde_json::from_str(&got.calls[0].1).unwrap();
     assert_eq!(fields["file_path"], "/some/where/b.txt");
 }
@@ -577,40 +900,89 @@ fn absolute_path_is_built_from_the_working_directory_in_the_prompt() {
 fn models_are_listed_tokens_are_counted_and_unknown_paths_are_404() {
     let server = ModelServer::start([]).unwrap();
     let none = Value::Null;
-    assert_eq!(ask(&server, "GET", "/v1/models", &none).json()["data"][0]["id"], "stub-model");
-    assert_eq!(ask(&server, "GET", "/v1beta/models", &none).json()["models"][0]["name"], "models/stub-model");
-    assert_eq!(ask(&server, "GET", "/v1/models/x", &none).json()["id"], "x");
-    let (_, body) = work(Api::Anthropic, "x", false);
-    assert!(ask(&server, "POST", "/v1/messages/count_tokens", &body).json()["input_tokens"].as_u64().unwrap() > 10);
+    assert_eq!(
+        send_request(&server, "GET", "/v1/models", &none).json()["data"][0]["id"],
+        "stub-model"
+    );
+    assert_eq!(
+        send_request(&server, "GET", "/v1beta/models", &none).json()["models"][0]["name"],
+        "models/stub-model"
+    );
+    assert_eq!(
+        send_request(&server, "GET", "/v1/models/x", &none).json()["id"],
+        "x"
+    );
+    let (_, body) = work_request(ModelApi::Anthropic, "x", false);
+    assert!(
+        send_request(&server, "POST", "/v1/messages/count_tokens", &body).json()["input_tokens"]
+            .as_u64()
+            .unwrap()
+            > 10
+    );
     let count = "/v1beta/models/g:countTokens";
-    assert!(ask(&server, "POST", count, &body).json()["totalTokens"].as_u64().unwrap() > 10);
-    assert_eq!(ask(&server, "HEAD", "/", &none).status, 200);
-    let stranger = ask(&server, "POST", "/v1/nothing", &json!({}));
+    assert!(
+        send_request(&server, "POST", count, &body).json()["totalTokens"]
+            .as_u64()
+            .unwrap()
+            > 10
+    );
+    assert_eq!(send_request(&server, "HEAD", "/", &none).status, 200);
+    let stranger = send_request(&server, "POST", "/v1/nothing", &json!({}));
     assert_eq!(stranger.status, 404);
-    assert!(stranger.body.contains("has no POST /v1/nothing"), "{}", stranger.body);
-    assert_eq!(server.seen().last().unwrap().status, 404);
-    let (path, body) = work(Api::Gemini, "x", false);
-    assert_eq!(understand(Api::Gemini, false, &ask(&server, "POST", &path, &body)).text, "There is nothing to do.");
+    assert!(
+        stranger.body.contains("has no POST /v1/nothing"),
+        "{}",
+        stranger.body
+    );
+    assert_eq!(server.requests().last().unwrap().status, 404);
+    let (path, body) = work_request(ModelApi::Gemini, "x", false);
+    assert_eq!(
+        parse_answer(
+            ModelApi::Gemini,
+            false,
+            &send_request(&server, "POST", &path, &body)
+        )
+        .text,
+        "There is nothing to do."
+    );
 }
 
 /// Real clients reuse a connection, and some send their body in chunks.
 #[test]
 fn one_connection_carries_two_requests_and_a_chunked_body() {
-    let server = ModelServer::start([Story::new("", [Turn::say("One."), Turn::say("Two.")])]).unwrap();
-    let (path, body) = work(Api::Chat, "x", false);
+    let server = ModelServer::start([ModelScript::new(
+        "",
+        [ModelTurn::from_text("One."), ModelTurn::from_text("Two.")],
+    )])
+    .unwrap();
+    let (path, body) = work_request(ModelApi::Chat, "x", false);
     let body = body.to_string();
     let mut connection = TcpStream::connect(("127.0.0.1", server.port())).unwrap();
-    connection.set_read_timeout(Some(PATIENCE)).unwrap();
+    connection.set_read_timeout(Some(TEST_TIMEOUT)).unwrap();
     let (begin, end) = body.split_at(10);
     let chunked = format!(
-        "POST {path} HTTP/1.1\r\nAuthorization: Bearer a-secret\r\nTransfer-Encoding: chunked\r\n\r\n{:x}\r\n{begin}\r\n{:x}\r\n{end}\r\n0\r\n\r\n",
+        "POST {path} HTTP/1.1\r\nAuthorization: Bearer a-secret\r\nTransfer-Encoding: \
+        chunked\r\n\r\n{:x}\r\n{begin}\r\n{:x}\r\n{end}\r\n0\r\n\r\n",
         begin.len(),
         end.len()
     );
-    let plain = format!("POST {path} HTTP/1.1\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}", body.len());
+    let plain = format!(
+        "POST {path} HTTP/1.1\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}",
+        body.len()
+    );
     connection.write_all((chunked + &plain).as_bytes()).unwrap();
     let mut all = String::new();
     connection.read_to_string(&mut all).unwrap();
-    assert!(all.find("One.").unwrap() < all.find("Two.").unwrap(), "{all}");
-    assert_eq!(server.seen().iter().map(|it| it.key).collect::<Vec<_>>(), [true, false]);
+    assert!(
+        all.find("One.").unwrap() < all.find("Two.").unwrap(),
+        "{all}"
+    );
+    assert_eq!(
+        server
+            .requests()
+            .iter()
+            .map(|it| it.has_key)
+            .collect::<Vec<_>>(),
+        [true, false]
+    );
 }

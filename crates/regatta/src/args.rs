@@ -4,9 +4,9 @@
 //! They are imperative and have no full stop. The examples below each help text are in
 //! `crate::examples`.
 
+mod access; // listening addresses, access tokens, runners, audit
 mod agents; // agents, inbox, approvals, policy, budgets
 mod bridges; // bridges to chat and issue services
-mod doors; // listening addresses, access tokens, runners, audit
 mod hooks; // messages, hooks, generated names
 mod missions; // missions, replay, graph, cost
 mod plans; // run, plan check
@@ -23,9 +23,9 @@ use regatta_core::ids::{AgentName, BranchName, ClaimId, MissionId, ProjectName, 
 
 use crate::settings::duration_ms;
 
+pub(crate) use access::*;
 pub(crate) use agents::*;
 pub(crate) use bridges::*;
-pub(crate) use doors::*;
 pub(crate) use hooks::*;
 pub(crate) use missions::*;
 pub(crate) use plans::*;
@@ -112,15 +112,23 @@ pub(crate) const EXIT_CODES: &str = "\
 #[command(name = "regatta", version, override_help = HELP, disable_help_subcommand = true, args_conflicts_with_subcommands = false)]
 pub(crate) struct Cli {
     #[command(flatten)]
-    pub(crate) global: Global,
+    pub(crate) global: GlobalArgs,
     #[command(subcommand)]
-    pub(crate) word: Option<Word>,
+    pub(crate) command: Option<CliCommand>,
 }
 
 #[derive(Clone, Debug, Args)]
-pub(crate) struct Global {
+pub(crate) struct GlobalArgs {
     /// Act as if started in PATH
-    #[arg(short = 'C', long, global = true, value_name = "PATH", env = "REGATTA_REPO", hide_env = true, hide = true)]
+    #[arg(
+        short = 'C',
+        long,
+        global = true,
+        value_name = "PATH",
+        env = "REGATTA_REPO",
+        hide_env = true,
+        hide = true
+    )]
     pub(crate) repo: Option<PathBuf>,
     /// Choose the project
     #[arg(long, global = true, value_name = "NAME", hide = true)]
@@ -135,8 +143,8 @@ pub(crate) struct Global {
     #[arg(short, long, global = true, action = clap::ArgAction::Count, hide = true)]
     pub(crate) verbose: u8,
     /// Choose when to use colours
-    #[arg(long, global = true, value_name = "WHEN", value_enum, default_value_t = When::Auto, env = "REGATTA_COLOR", hide_env = true, hide = true)]
-    pub(crate) color: When,
+    #[arg(long, global = true, value_name = "WHEN", value_enum, default_value_t = ColorWhen::Auto, env = "REGATTA_COLOR", hide_env = true, hide = true)]
+    pub(crate) color: ColorWhen,
     /// Never ask a question
     #[arg(long, global = true, env = "REGATTA_NO_INPUT", hide_env = true, value_parser = clap::builder::FalseyValueParser::new(), hide = true)]
     pub(crate) no_input: bool,
@@ -147,7 +155,14 @@ pub(crate) struct Global {
     #[arg(long, global = true, value_name = "DURATION", value_parser = duration_ms, hide = true)]
     pub(crate) timeout: Option<u64>,
     /// Use the daemon at this address
-    #[arg(long, global = true, value_name = "URL", env = "REGATTA_SERVER", hide_env = true, hide = true)]
+    #[arg(
+        long,
+        global = true,
+        value_name = "URL",
+        env = "REGATTA_SERVER",
+        hide_env = true,
+        hide = true
+    )]
     pub(crate) server: Option<String>,
     /// Print no next: lines
     #[arg(long, global = true, hide = true)]
@@ -155,18 +170,18 @@ pub(crate) struct Global {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum When {
+pub(crate) enum ColorWhen {
     Auto,
     Always,
     Never,
 }
 
 #[derive(Debug, Subcommand)]
-pub(crate) enum Word {
+pub(crate) enum CliCommand {
     /// Put this repository under management
-    Init(Init),
+    Init(InitArgs),
     /// See a whole run on a throw-away repository
-    Demo(Demo),
+    Demo(DemoArgs),
     /// Find problems in the setup, and how to fix them
     Doctor {
         /// End agent processes whose data directory has no running daemon
@@ -179,7 +194,7 @@ pub(crate) enum Word {
         #[arg(long)]
         restart: bool,
         #[command(flatten)]
-        listen: Listen,
+        listen: ListenArgs,
     },
     /// Stop the daemon and its agents
     Down {
@@ -188,13 +203,13 @@ pub(crate) enum Word {
         keep_agents: bool,
     },
     /// Run a plan: agents do its tasks, and validated commits land on the trunk
-    Run(Run),
+    Run(RunArgs),
     /// Add a task
-    Add(Box<TaskAdd>),
+    Add(Box<TaskAddArgs>),
     /// Change a task
-    Edit(Box<TaskEdit>),
+    Edit(Box<TaskEditArgs>),
     /// Give a task to an agent
-    Assign(Assign),
+    Assign(AssignArgs),
     /// Show what every agent is doing
     Status,
     /// Show a task, an attempt, an agent, a mission or a request
@@ -210,18 +225,19 @@ pub(crate) enum Word {
     /// Show a live view in this terminal, and answer the inbox by key
     Watch,
     /// Show which tasks wait for which
-    Graph(Graph),
-    /// Show spending by provider, mission, agent or model, and when the daily budget will be reached
+    Graph(GraphArgs),
+    /// Show spending by provider, mission, agent or model, and when the daily budget will be
+    /// reached
     Cost {
         /// Group the sums by provider, mission, agent or model
-        #[arg(long, value_enum, default_value_t = CostBy::Provider)]
-        by: CostBy,
+        #[arg(long, value_enum, default_value_t = CostByArg::Provider)]
+        by: CostByArg,
         /// First day to count: today, yesterday, 7d, 2w or a date such as 2026-07-01
-        #[arg(long, value_name = "WHEN", value_parser = missions::days_since)]
+        #[arg(long, value_name = "WHEN", value_parser = missions::parse_days_since)]
         since: Option<u32>,
     },
     /// Show a mission as it was at any revision
-    Replay(Replay),
+    Replay(ReplayArgs),
     /// Compare missions side by side: time, landed tasks, retries, cost, conflicts
     Compare {
         /// Missions to compare, such as M3
@@ -231,7 +247,7 @@ pub(crate) enum Word {
     /// Print a one-time address that signs a browser in to the web page
     Open,
     /// Print every event since a revision
-    Events(Events),
+    Events(EventsArgs),
     /// Print the output of an attempt's program
     Logs {
         /// Task (T7) or attempt (A9)
@@ -251,7 +267,8 @@ pub(crate) enum Word {
         /// Task to land
         #[arg(required_unless_present = "now")]
         id: Option<TaskId>,
-        /// Land this workspace (its task, attempt or path) under a claim on the trunk that you hold, and wait
+        /// Land this workspace (its task, attempt or path) under a claim on the trunk that you
+        /// hold, and wait
         #[arg(long, value_name = "WORKSPACE", requires = "claim", requires = "token", conflicts_with_all = ["id", "first"])]
         now: Option<String>,
         /// Your claim on workspace://PROJECT/default
@@ -270,15 +287,15 @@ pub(crate) enum Word {
     /// Show the landing queue, hold it or release it
     Queue {
         #[command(subcommand)]
-        word: Option<QueueWord>,
+        command: Option<QueueCommand>,
         /// Show the merge status of every branch, with its outcome, conflicts and fix-ups
         #[arg(long)]
         all: bool,
     },
     /// Show what a task's finished work changes
-    Diff(Diff),
+    Diff(DiffArgs),
     /// Send finished work back for changes
-    Revise(Revise),
+    Revise(ReviseArgs),
     /// Drop finished work; a copy is kept for thirty days
     Drop {
         /// Task whose work to drop
@@ -296,7 +313,7 @@ pub(crate) enum Word {
         wait: bool,
     },
     /// Stop a task, a mission or all missions; the work is kept
-    Stop(Stop),
+    Stop(StopArgs),
     /// Pause a task; its session is kept if the program can continue it later
     Pause {
         /// Task, its attempt, or the agent that works on it
@@ -336,10 +353,11 @@ pub(crate) enum Word {
         words: Vec<String>,
     },
     /// List everything that needs a person
-    Inbox(Inbox),
+    Inbox(InboxArgs),
     /// Answer an item of the inbox
     Answer {
-        /// Item, as the first column of regatta inbox names it: Q7, T9, A5, budget:day, agent:NAME, V3
+        /// Item, as the first column of regatta inbox names it: Q7, T9, A5, budget:day, agent:NAME,
+        /// V3
         id: String,
         /// Answer to the question, the number of a choice, or the name of a choice and its argument
         #[arg(required = true, num_args = 1..)]
@@ -349,66 +367,66 @@ pub(crate) enum Word {
         message: Option<String>,
     },
     /// Allow a request of an agent
-    Allow(Allow),
+    Allow(AllowArgs),
     /// Deny a request of an agent
-    Deny(Deny),
+    Deny(DenyArgs),
     /// Manage agents
     #[command(subcommand)]
-    Agent(AgentWord),
+    Agent(AgentCommand),
     /// Manage teams: a lead and its members, launched and stopped together
     #[command(subcommand)]
-    Team(TeamWord),
+    Team(TeamSubcommand),
     /// Find the agent programs that are installed on this machine
     Provider,
     /// Manage the rules about what agents may do without asking
     #[command(subcommand)]
-    Policy(PolicyWord),
+    Policy(PolicyCommand),
     /// Manage budgets: limits on tokens, money, turns, attempts and time
     #[command(subcommand)]
-    Budget(BudgetWord),
+    Budget(BudgetCommand),
     /// Show the settings and where they come from, or change one
     #[command(subcommand)]
-    Config(ConfigWord),
+    Config(ConfigCommand),
 
     /// Run the daemon in the foreground
     #[command(hide = true)]
-    Serve(Listen),
+    Serve(ListenArgs),
     /// Manage projects
     #[command(subcommand, hide = true)]
-    Project(ProjectWord),
+    Project(ProjectCommand),
     /// Check plan files
     #[command(subcommand, hide = true)]
-    Plan(PlanWord),
+    Plan(PlanCommand),
     /// List changes outside the tasks' manifests, and make follow-up tasks
     #[command(hide = true)]
     Scope {
         #[command(subcommand)]
-        word: Option<ScopeWord>,
+        command: Option<ScopeCommand>,
     },
     /// Manage the standing rules of this project
     #[command(subcommand, hide = true)]
-    Rule(RuleWord),
+    Rule(RuleCommand),
     /// Manage tasks one by one
     #[command(subcommand, hide = true)]
-    Task(TaskWord),
+    Task(TaskCommand),
     /// Manage claims
     #[command(subcommand, hide = true)]
-    Claim(ClaimWord),
+    Claim(ClaimCommand),
     /// Send and read messages
     #[command(subcommand, hide = true)]
-    Msg(MsgWord),
+    Msg(MsgCommand),
     /// Manage hooks: commands that run when a message, an event or a freed claim matches
     #[command(subcommand, hide = true)]
-    Hook(HookWord),
+    Hook(HookCommand),
     /// Manage bridges: agents in Slack, GitHub, Linear and Telegram
     #[command(subcommand, hide = true)]
-    Bridge(BridgeWord),
+    Bridge(BridgeCommand),
     /// Give a goal to a lead, and control missions
     #[command(subcommand, hide = true)]
-    Mission(MissionWord),
+    Mission(MissionCommand),
     /// Update older configuration and hooks, after showing the change
     #[command(hide = true)]
-    Migrate(Migrate),
+    Migrate(MigrateArgs),
     /// Print a guide for agents
     #[command(hide = true)]
     Guide {
@@ -417,13 +435,13 @@ pub(crate) enum Word {
     },
     /// Manage access tokens for the API, the web page and runners
     #[command(subcommand, hide = true)]
-    Token(TokenWord),
+    Token(TokenCommand),
     /// Run attempts on this machine for a daemon on another one: --server URL --token-file FILE
     #[command(hide = true)]
     Runner(RunnerArgs),
     /// List every requested change with its author, origin and outcome
     #[command(hide = true)]
-    Audit(Audit),
+    Audit(AuditArgs),
     /// Serve Regatta's tools on standard input and output (Model Context Protocol)
     #[command(hide = true)]
     Mcp,
@@ -504,58 +522,85 @@ pub(crate) enum Word {
     },
 }
 
-impl Word {
-    /// Returns true if the command only reads. Such a command does not start a daemon that a person has stopped.
-    pub(crate) fn only_looks(&self) -> bool {
+impl CliCommand {
+    /// Returns true if the command only reads. Such a command does not start a daemon that a person
+    /// has stopped.
+    pub(crate) fn is_read_only(&self) -> bool {
         match self {
-            Word::Status
-            | Word::Show { .. }
-            | Word::Why { .. }
-            | Word::Watch
-            | Word::Graph(_)
-            | Word::Cost { .. }
-            | Word::Replay(_)
-            | Word::Compare { .. }
-            | Word::Open
-            | Word::Events(_)
-            | Word::Logs { .. }
-            | Word::Diff(_)
-            | Word::Inbox(_)
-            | Word::Audit(_)
-            | Word::Provider
-            | Word::Backup { .. } => true,
-            Word::Queue { word, .. } => word.is_none(),
-            Word::Undo { id, .. } => id.is_none(),
-            Word::Agent(word) => {
-                matches!(word, AgentWord::List | AgentWord::Show { .. } | AgentWord::Presets)
+            CliCommand::Status
+            | CliCommand::Show { .. }
+            | CliCommand::Why { .. }
+            | CliCommand::Watch
+            | CliCommand::Graph(_)
+            | CliCommand::Cost { .. }
+            | CliCommand::Replay(_)
+            | CliCommand::Compare { .. }
+            | CliCommand::Open
+            | CliCommand::Events(_)
+            | CliCommand::Logs { .. }
+            | CliCommand::Diff(_)
+            | CliCommand::Inbox(_)
+            | CliCommand::Audit(_)
+            | CliCommand::Provider
+            | CliCommand::Backup { .. } => true,
+            CliCommand::Queue { command: word, .. } => word.is_none(),
+            CliCommand::Undo { id, .. } => id.is_none(),
+            CliCommand::Agent(word) => {
+                matches!(
+                    word,
+                    AgentCommand::List | AgentCommand::Show { .. } | AgentCommand::Presets
+                )
             }
-            Word::Team(word) => {
-                matches!(word, TeamWord::List { .. } | TeamWord::Show { .. } | TeamWord::Explain { .. })
+            CliCommand::Team(word) => {
+                matches!(
+                    word,
+                    TeamSubcommand::List { .. }
+                        | TeamSubcommand::Show { .. }
+                        | TeamSubcommand::Explain { .. }
+                )
             }
-            Word::Policy(word) => matches!(word, PolicyWord::List),
-            Word::Budget(word) => matches!(word, BudgetWord::List),
-            Word::Config(word) => matches!(word, ConfigWord::Show { .. }),
-            Word::Project(word) => matches!(word, ProjectWord::List),
-            Word::Scope { word } => word.as_ref().is_none_or(|word| matches!(word, ScopeWord::List)),
-            Word::Rule(word) => matches!(word, RuleWord::List | RuleWord::Test { .. }),
-            Word::Task(word) => matches!(word, TaskWord::List { .. } | TaskWord::Show { .. }),
-            Word::Claim(word) => matches!(word, ClaimWord::List | ClaimWord::Check { .. }),
-            Word::Msg(word) => {
-                matches!(word, MsgWord::History { .. } | MsgWord::Watch { .. } | MsgWord::Attachment { .. })
+            CliCommand::Policy(word) => matches!(word, PolicyCommand::List),
+            CliCommand::Budget(word) => matches!(word, BudgetCommand::List),
+            CliCommand::Config(word) => matches!(word, ConfigCommand::Show { .. }),
+            CliCommand::Project(word) => matches!(word, ProjectCommand::List),
+            CliCommand::Scope { command: word } => word
+                .as_ref()
+                .is_none_or(|word| matches!(word, ScopeCommand::List)),
+            CliCommand::Rule(word) => matches!(word, RuleCommand::List | RuleCommand::Test { .. }),
+            CliCommand::Task(word) => {
+                matches!(word, TaskCommand::List { .. } | TaskCommand::Show { .. })
             }
-            Word::Hook(word) => matches!(word, HookWord::List | HookWord::Log { .. }),
-            Word::Bridge(word) => {
-                matches!(word, BridgeWord::List | BridgeWord::Conversations { .. } | BridgeWord::Show { .. })
+            CliCommand::Claim(word) => {
+                matches!(word, ClaimCommand::List | ClaimCommand::Check { .. })
             }
-            Word::Mission(word) => matches!(word, MissionWord::List | MissionWord::Show { .. }),
-            Word::Token(word) => matches!(word, TokenWord::List),
+            CliCommand::Msg(word) => {
+                matches!(
+                    word,
+                    MsgCommand::History { .. }
+                        | MsgCommand::Watch { .. }
+                        | MsgCommand::Attachment { .. }
+                )
+            }
+            CliCommand::Hook(word) => matches!(word, HookCommand::List | HookCommand::Log { .. }),
+            CliCommand::Bridge(word) => {
+                matches!(
+                    word,
+                    BridgeCommand::List
+                        | BridgeCommand::Conversations { .. }
+                        | BridgeCommand::Show { .. }
+                )
+            }
+            CliCommand::Mission(word) => {
+                matches!(word, MissionCommand::List | MissionCommand::Show { .. })
+            }
+            CliCommand::Token(word) => matches!(word, TokenCommand::List),
             _ => false,
         }
     }
 }
 
 #[derive(Debug, Default, Args)]
-pub(crate) struct Init {
+pub(crate) struct InitArgs {
     /// Branch to land on (default: the branch that is checked out)
     #[arg(long)]
     pub(crate) trunk: Option<BranchName>,
@@ -571,7 +616,7 @@ pub(crate) struct Init {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct Demo {
+pub(crate) struct DemoArgs {
     /// Number of scripted agents
     #[arg(long, default_value_t = 3, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=300))]
     pub(crate) size: u32,
@@ -584,7 +629,7 @@ pub(crate) struct Demo {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Type {
+pub(crate) enum TaskTypeArg {
     Feature,
     Bug,
     Task,
@@ -594,12 +639,12 @@ pub(crate) enum Type {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct TaskAdd {
+pub(crate) struct TaskAddArgs {
     /// One line that describes the work
     pub(crate) subject: String,
     /// Kind of work
-    #[arg(long = "type", value_enum, default_value_t = Type::Task)]
-    pub(crate) issue_type: Type,
+    #[arg(long = "type", value_enum, default_value_t = TaskTypeArg::Task)]
+    pub(crate) issue_type: TaskTypeArg,
     /// Files that the task may change: src/a.rs,web/**
     #[arg(long, value_name = "PATTERNS", value_delimiter = ',')]
     pub(crate) files: Vec<String>,
@@ -639,7 +684,7 @@ pub(crate) struct TaskAdd {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct TaskEdit {
+pub(crate) struct TaskEditArgs {
     /// Task to change
     pub(crate) id: TaskId,
     /// Change its subject
@@ -650,7 +695,7 @@ pub(crate) struct TaskEdit {
     pub(crate) description: Option<String>,
     /// Change its kind of work
     #[arg(long = "type", value_enum)]
-    pub(crate) issue_type: Option<Type>,
+    pub(crate) issue_type: Option<TaskTypeArg>,
     /// Change the files that it may change
     #[arg(long, value_name = "PATTERNS", value_delimiter = ',')]
     pub(crate) files: Option<Vec<String>>,
@@ -675,7 +720,7 @@ pub(crate) struct TaskEdit {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct Assign {
+pub(crate) struct AssignArgs {
     /// Task to assign
     pub(crate) id: TaskId,
     /// Agent to assign it to; omit it to remove the assignment
@@ -689,7 +734,7 @@ pub(crate) struct Assign {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct Events {
+pub(crate) struct EventsArgs {
     /// Start after this revision
     #[arg(long, value_name = "REVISION")]
     pub(crate) after: Option<u64>,
@@ -699,7 +744,7 @@ pub(crate) struct Events {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct Stop {
+pub(crate) struct StopArgs {
     /// Task, attempt, agent, mission or hook firing to stop; omit it to stop every mission
     pub(crate) id: Option<String>,
     /// Start the stopped work again at once, in a new attempt
@@ -714,7 +759,7 @@ pub(crate) struct Stop {
 }
 
 #[derive(Debug, Subcommand)]
-pub(crate) enum ConfigWord {
+pub(crate) enum ConfigCommand {
     /// Show every setting
     Show {
         /// Print where each setting comes from
@@ -731,7 +776,7 @@ pub(crate) enum ConfigWord {
 }
 
 #[derive(Debug, Subcommand)]
-pub(crate) enum ProjectWord {
+pub(crate) enum ProjectCommand {
     /// List the projects
     List,
     /// Remove a project that has no open work; its repository and history are kept
@@ -744,7 +789,7 @@ pub(crate) enum ProjectWord {
 
 /// The subcommands of `regatta queue`.
 #[derive(Clone, Debug, Subcommand)]
-pub(crate) enum QueueWord {
+pub(crate) enum QueueCommand {
     /// Hold the queue: running trials finish, and nothing new starts or lands
     Hold {
         /// Reason to show to the people whose work waits

@@ -3,37 +3,45 @@
 //! This module reads the bridges from the settings and the environment, registers their agents, and
 //! reports to the board which bridges are broken. The crate regatta-bridges runs them.
 
-use regatta_agents::discover::Machine;
+use regatta_agents::program_discovery::MachineFacts;
 use regatta_agents::{presets, sign_in};
-use regatta_bridges::registry::{self, AgentEntry, Off, Registry};
-use regatta_core::agent::{Agent, Profile, Register, Role, Runtime};
-use regatta_core::bridge;
+use regatta_bridges::config::{self, AgentEntry, BridgeRegistry, DisabledBridge};
+use regatta_core::agent::{Agent, Profile, RegisterAgent, Role, Runtime};
+use regatta_core::bridge_health;
 use regatta_core::command::{Actor, Command, Request};
 use regatta_core::conversation::Service;
 use regatta_core::ids::AgentName;
 use regatta_engine::Engine;
 
-use crate::bridge_sources::Environment;
-use crate::out::{Failed, failed};
+use crate::bridge_environment::BridgeEnvironment;
+use crate::output::{CommandError, command_error};
 use crate::settings;
 
 /// The description of agents that bridges registered. Regatta updates only these agents; all others
 /// belong to a person.
-const DESCRIPTION: &str = "talks to people in outside services";
+const BRIDGE_AGENT_DESCRIPTION: &str = "talks to people in outside services";
 
 /// Registers the agents of bridges whose settings say how to start them. Returns the agents that
 /// cannot be started.
 ///
 /// An agent that is already known and has no command in the settings stays as it is.
-async fn register(engine: &Engine, registry: &Registry) -> Vec<(AgentName, String)> {
+async fn register_agents(engine: &Engine, registry: &BridgeRegistry) -> Vec<(AgentName, String)> {
     let mut failures = Vec::new();
     for (name, entry) in &registry.agents {
-        let is_wanted = registry.instances.iter().any(|instance| instance.agent == *name);
+        let is_wanted = registry
+            .instances
+            .iter()
+            .any(|instance| instance.agent == *name);
         if !is_wanted || (entry.command.is_none() && entry.preset.is_none()) {
             continue;
         }
         let known = engine.board().agents.get(name).cloned();
-        let ask = match registration(name, entry, known.as_deref(), &Machine::here()) {
+        let ask = match agent_registration(
+            name,
+            entry,
+            known.as_deref(),
+            &MachineFacts::this_machine(),
+        ) {
             Ok(Some(ask)) => ask,
             Ok(None) => continue,
             Err(why) => {
@@ -41,129 +49,198 @@ async fn register(engine: &Engine, registry: &Registry) -> Vec<(AgentName, Strin
                 continue;
             }
         };
-        let request = Request { by: Actor::Regatta, key: None, command: Command::RegisterAgent(ask) };
-        if let Err(error) = engine.ask(request).await {
-            failures.push((name.clone(), format!("could not register the agent {name}: {error}")));
+        let request = Request {
+            by: Actor::Regatta,
+            key: None,
+            command: Command::RegisterAgent(ask),
+        };
+        if let Err(error) = engine.submit_async(request).await {
+            failures.push((
+                name.clone(),
+                format!("could not register the agent {name}: {error}"),
+            ));
         }
     }
     failures
 }
 
 /// Returns how to register an agent of the settings, or `None` if it is registered already.
-fn registration(
+fn agent_registration(
     name: &AgentName,
     entry: &AgentEntry,
     known: Option<&Agent>,
-    machine: &Machine,
-) -> Result<Option<Register>, String> {
-    let argv: Vec<String> =
-        entry.command.as_deref().unwrap_or_default().split_whitespace().map(str::to_owned).collect();
+    machine: &MachineFacts,
+) -> Result<Option<RegisterAgent>, String> {
+    let argv: Vec<String> = entry
+        .command
+        .as_deref()
+        .unwrap_or_default()
+        .split_whitespace()
+        .map(str::to_owned)
+        .collect();
     // A known program name is started with its preset.
-    let called = entry.preset.as_deref().or(if let [only] = argv.as_slice() { Some(only.as_str()) } else { None });
-    let preset = called.and_then(presets::find).map(|found| found.0);
-    let signs_in_as = preset.or_else(|| argv.first().and_then(|program| presets::of_program(program)));
+    let called = entry.preset.as_deref().or(if let [only] = argv.as_slice() {
+        Some(only.as_str())
+    } else {
+        None
+    });
+    let preset = called.and_then(presets::find_preset).map(|found| found.0);
+    let signs_in_as = preset.or_else(|| {
+        argv.first()
+            .and_then(|program| presets::preset_of_program(program))
+    });
     let runtime = match preset {
         _ if entry.command.as_deref() == Some("scripted") => Runtime::Scripted,
         Some(preset) => preset.runtime(None),
         None if !argv.is_empty() => Runtime::Acp { argv },
-        None => return Err(format!("[agents.{name}] has neither a command nor a known preset")),
+        None => {
+            return Err(format!(
+                "[agents.{name}] has neither a command nor a known preset"
+            ));
+        }
     };
     // A person who added an agent with the same program manages it.
-    let own = known.filter(|agent| agent.description == DESCRIPTION && agent.runtime == runtime);
+    let own = known
+        .filter(|agent| agent.description == BRIDGE_AGENT_DESCRIPTION && agent.runtime == runtime);
     if own.is_none() && known.is_some_and(|agent| agent.runtime == runtime) {
         return Ok(None);
     }
     let mut profile = own.map_or_else(Profile::default, |agent| agent.profile.clone());
     profile.preset = preset.map(|preset| preset.name.to_owned());
     if let Some(preset) = signs_in_as {
-        sign_in::lend(&mut profile, preset, machine);
+        sign_in::add_sign_in(&mut profile, preset, machine);
     }
     if own.is_some_and(|agent| agent.profile == profile || agent.offline.is_some()) {
         return Ok(None);
     }
-    Ok(Some(Register {
+    Ok(Some(RegisterAgent {
         name: name.clone(),
         runtime,
         role: Role::Worker,
-        provider: signs_in_as.map(|preset| preset.provider.to_owned()).filter(|provider| !provider.is_empty()),
+        provider: signs_in_as
+            .map(|preset| preset.provider.to_owned())
+            .filter(|provider| !provider.is_empty()),
         profile,
-        description: DESCRIPTION.into(),
+        description: BRIDGE_AGENT_DESCRIPTION.into(),
         max_tasks: own.map_or(5, |agent| agent.max_tasks),
     }))
 }
 
 /// Reports the bridges to the board, with what is wrong with their credentials, so that a person
 /// can fix it.
-async fn report(engine: &Engine, registry: &Registry) -> Result<(), Failed> {
-    let standing = |service, agent: &AgentName, broken| bridge::Standing {
-        bridge: bridge::Bridge::At { service, agent: agent.clone() },
-        broken,
+async fn report_bridges(engine: &Engine, registry: &BridgeRegistry) -> Result<(), CommandError> {
+    let standing = |service, agent: &AgentName, broken| bridge_health::BridgeHealth {
+        bridge: bridge_health::Bridge::AgentService {
+            service,
+            agent: agent.clone(),
+        },
+        problem: broken,
     };
-    let on = registry.instances.iter().map(|it| standing(it.service, &it.agent, it.warning.clone()));
-    let off = registry.off.iter().filter(|off| !off.is_reported);
+    let on = registry
+        .instances
+        .iter()
+        .map(|it| standing(it.service, &it.agent, it.warning.clone()));
+    let off = registry.disabled.iter().filter(|off| !off.is_reported);
     let off = off.map(|off| standing(off.service, &off.agent, Some(off.why.clone())));
-    let faults = registry.faults.iter().map(|fault| bridge::Standing {
-        bridge: bridge::Bridge::Setting { setting: fault.setting.clone() },
-        broken: Some(format!("{}; {}", fault.what, fault.hint)),
-    });
-    let told = registry.receivers.iter().map(|it| bridge::Standing {
-        bridge: bridge::Bridge::Webhook { webhook: it.host().to_owned() },
-        broken: it.trouble(),
-    });
-    let all: Vec<bridge::Standing> = on.chain(off).chain(told).chain(faults).collect();
-    if all.is_empty() && bridge::broken(&engine.board()).next().is_none() {
+    let faults = registry
+        .faults
+        .iter()
+        .map(|fault| bridge_health::BridgeHealth {
+            bridge: bridge_health::Bridge::Setting {
+                setting: fault.setting.clone(),
+            },
+            problem: Some(format!("{}; {}", fault.message, fault.hint)),
+        });
+    let told = registry
+        .receivers
+        .iter()
+        .map(|it| bridge_health::BridgeHealth {
+            bridge: bridge_health::Bridge::Webhook {
+                webhook: it.host().to_owned(),
+            },
+            problem: it.problem(),
+        });
+    let all: Vec<bridge_health::BridgeHealth> = on.chain(off).chain(told).chain(faults).collect();
+    if all.is_empty()
+        && bridge_health::broken_bridges(&engine.board())
+            .next()
+            .is_none()
+    {
         return Ok(());
     }
-    let request = Request { by: Actor::Regatta, key: None, command: Command::ReportBridges { all } };
-    let unwritten = |it: regatta_engine::Failure| failed("io", format!("could not store the state of the bridges: {it}"), "see what is wrong: regatta doctor");
-    engine.ask(request).await.map(|_| ()).map_err(unwritten)
+    let request = Request {
+        by: Actor::Regatta,
+        key: None,
+        command: Command::ReportBridges { all },
+    };
+    let unwritten = |it: regatta_engine::CommandFailure| {
+        command_error(
+            "io",
+            format!("could not store the state of the bridges: {it}"),
+            "see what is wrong: regatta doctor",
+        )
+    };
+    engine
+        .submit_async(request)
+        .await
+        .map(|_| ())
+        .map_err(unwritten)
 }
 
 /// The running bridges, as the server uses them.
-pub(crate) struct Running(regatta_bridges::Bridges);
+pub(crate) struct RunningBridges(regatta_bridges::Bridges);
 
-impl Running {
+impl RunningBridges {
     /// Starts every bridge that can be started and reports the others. Returns `None` if no bridge
     /// is configured.
-    pub(crate) async fn start(engine: &Engine, dir: &std::path::Path) -> Result<Option<Running>, Failed> {
-        let environment = Environment::read(dir);
-        let mut registry = registry::read(settings::bridges(), &environment);
+    pub(crate) async fn start(
+        engine: &Engine,
+        dir: &std::path::Path,
+    ) -> Result<Option<RunningBridges>, CommandError> {
+        let environment = BridgeEnvironment::read(dir);
+        let mut registry = config::read_registry(settings::load_bridges(), &environment);
         for fault in &registry.faults {
-            tracing::warn!("bridges: {}; {}", fault.what, fault.hint);
+            tracing::warn!("bridges: {}; {}", fault.message, fault.hint);
         }
-        if let Err(error) = environment.remember(&registry) {
+        if let Err(error) = environment.store_used_sources(&registry) {
             tracing::warn!("could not store where the bridges' variables come from: {error}");
         }
-        for (agent, why) in register(engine, &registry).await {
-            let of_agent = |instance: &registry::Instance| instance.agent == agent;
+        for (agent, why) in register_agents(engine, &registry).await {
+            let of_agent = |instance: &config::BridgeInstance| instance.agent == agent;
             let (off, on) = registry.instances.into_iter().partition(of_agent);
             registry.instances = on;
-            let off: Vec<registry::Instance> = off;
-            registry.off.extend(off.into_iter().map(|instance| Off {
-                agent: instance.agent,
-                service: instance.service,
-                why: why.clone(),
-                is_reported: false,
-            }));
+            let off: Vec<config::BridgeInstance> = off;
+            registry
+                .disabled
+                .extend(off.into_iter().map(|instance| DisabledBridge {
+                    agent: instance.agent,
+                    service: instance.service,
+                    why: why.clone(),
+                    is_reported: false,
+                }));
         }
-        report(engine, &registry).await?;
-        if registry.instances.is_empty() && registry.off.is_empty() && registry.receivers.is_empty() {
+        report_bridges(engine, &registry).await?;
+        if registry.instances.is_empty()
+            && registry.disabled.is_empty()
+            && registry.receivers.is_empty()
+        {
             return Ok(None);
         }
-        let bad = |what: String| failed("bad_config", what, "see docs/bridges.md");
-        let mut bridges = regatta_bridges::Bridges::start(engine.clone(), registry, Some(dir)).map_err(bad)?;
-        bridges.tell(dir).map_err(bad)?;
-        Ok(Some(Running(bridges)))
+        let bad = |what: String| command_error("bad_config", what, "see docs/bridges.md");
+        let mut bridges =
+            regatta_bridges::Bridges::start(engine.clone(), registry, Some(dir)).map_err(bad)?;
+        bridges.send_webhooks(dir).map_err(bad)?;
+        Ok(Some(RunningBridges(bridges)))
     }
 }
 
-impl regatta_server::Bridges for Running {
+impl regatta_server::BridgeControl for RunningBridges {
     fn list(&self) -> Vec<regatta_api::view::BridgeView> {
         self.0.list()
     }
 
     fn pause(&self, agent: &AgentName, service: Option<Service>, paused: bool) -> usize {
-        self.0.pause(agent, service, paused)
+        self.0.set_paused(agent, service, paused)
     }
 
     fn router(&self) -> axum::Router {

@@ -16,31 +16,31 @@ use http_body_util::{BodyExt, Full};
 use hyper::body::{Bytes, Incoming};
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper_util::rt::TokioIo;
-use regatta_api::view::{Answer, EventView};
+use regatta_api::view::{EventView, VerbAnswer};
 use regatta_api::{Call, Problem};
 use serde::de::DeserializeOwned;
 use tokio::net::{TcpStream, UnixStream};
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::daemon::{self, Place};
-use crate::out::{Failed, failed, usage};
+use crate::daemon::{self, DataDir};
+use crate::output::{CommandError, command_error, usage_error};
 
 /// A connection to a daemon, opened anew for each request.
 pub(crate) struct Client {
     runtime: Runtime,
-    place: Place,
+    data_dir: DataDir,
     /// The address of another machine's daemon, if one was given.
     server: Option<String>,
     token: String,
     timeout: Option<Duration>,
     /// Whether the client must not start a daemon that a person has stopped.
-    only_looks: bool,
+    is_read_only: bool,
 }
 
 /// The answer to a call.
 #[derive(Debug)]
-pub(crate) struct Got<T> {
+pub(crate) struct CallReply<T> {
     pub(crate) revision: u64,
     pub(crate) data: T,
 }
@@ -51,41 +51,69 @@ impl Client {
         data_dir: &Path,
         server: Option<String>,
         timeout: Option<Duration>,
-    ) -> Result<Client, Failed> {
-        let client = Client::idle(data_dir, server, timeout)?;
+    ) -> Result<Client, CommandError> {
+        let client = Client::disconnected(data_dir, server, timeout)?;
         if client.server.is_some() {
             return client.with_token();
         }
         if !client.is_up() {
-            start(data_dir, &[])?;
+            start_daemon(data_dir, &[])?;
         }
         client.with_token()
     }
 
     /// Connects to the daemon of a data directory; returns `None` if it is not running.
-    pub(crate) fn find(data_dir: &Path, timeout: Option<Duration>) -> Result<Option<Client>, Failed> {
-        let client = Client::idle(data_dir, None, timeout)?;
-        if client.is_up() { client.with_token().map(Some) } else { Ok(None) }
+    pub(crate) fn find(
+        data_dir: &Path,
+        timeout: Option<Duration>,
+    ) -> Result<Option<Client>, CommandError> {
+        let client = Client::disconnected(data_dir, None, timeout)?;
+        if client.is_up() {
+            client.with_token().map(Some)
+        } else {
+            Ok(None)
+        }
     }
 
-    fn idle(data_dir: &Path, server: Option<String>, timeout: Option<Duration>) -> Result<Client, Failed> {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    fn disconnected(
+        data_dir: &Path,
+        server: Option<String>,
+        timeout: Option<Duration>,
+    ) -> Result<Client, CommandError> {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build();
         let runtime = runtime.map_err(|it| {
-            failed("io", format!("could not start the async runtime: {it}"), "close other programs and try again")
+            command_error(
+                "io",
+                format!("could not start the async runtime: {it}"),
+                "close other programs and try again",
+            )
         })?;
-        Ok(Client { runtime, place: Place::new(data_dir), server, token: String::new(), timeout, only_looks: false })
+        Ok(Client {
+            runtime,
+            data_dir: DataDir::new(data_dir),
+            server,
+            token: String::new(),
+            timeout,
+            is_read_only: false,
+        })
     }
 
     /// Connects to another machine's daemon with a token for it.
-    pub(crate) fn remote(server: &str, token: &str, timeout: Duration) -> Result<Client, Failed> {
-        let client = Client::idle(Path::new(""), Some(server.to_owned()), Some(timeout))?;
-        Ok(client.speaking_with(token.to_owned()))
+    pub(crate) fn remote(
+        server: &str,
+        token: &str,
+        timeout: Duration,
+    ) -> Result<Client, CommandError> {
+        let client = Client::disconnected(Path::new(""), Some(server.to_owned()), Some(timeout))?;
+        Ok(client.with_other_token(token.to_owned()))
     }
 
-    fn with_token(mut self) -> Result<Client, Failed> {
+    fn with_token(mut self) -> Result<Client, CommandError> {
         self.token = match (&self.server, std::env::var("REGATTA_TOKEN")) {
             (Some(_), Ok(token)) => token,
-            _ => daemon::read_token(&self.place)?,
+            _ => daemon::read_token(&self.data_dir)?,
         };
         Ok(self)
     }
@@ -96,8 +124,12 @@ impl Client {
     /// holds the socket until it calls exec.
     pub(crate) fn is_up(&self) -> bool {
         let answers = async {
-            let Ok(mut sender) = self.open().await else { return false };
-            let Ok(request) = self.request("GET", "/healthz").body(Full::default()) else { return false };
+            let Ok(mut sender) = self.open_connection().await else {
+                return false;
+            };
+            let Ok(request) = self.request("GET", "/healthz").body(Full::default()) else {
+                return false;
+            };
             sender.send_request(request).await.is_ok()
         };
         self.runtime.block_on(async {
@@ -109,30 +141,41 @@ impl Client {
         })
     }
 
-    async fn open(&self) -> Result<SendRequest<Full<Bytes>>, Failed> {
+    async fn open_connection(&self) -> Result<SendRequest<Full<Bytes>>, CommandError> {
         let address = match &self.server {
-            Some(url) => address_of(url)?,
+            Some(url) => server_address(url)?,
             None => {
-                if let Ok(stream) = UnixStream::connect(self.place.short_socket()?.path()).await {
-                    return shake_hands(TokioIo::new(stream)).await;
+                if let Ok(stream) = UnixStream::connect(self.data_dir.short_socket()?.path()).await
+                {
+                    return http_handshake(TokioIo::new(stream)).await;
                 }
                 // A killed daemon leaves its card behind, and another program may have its port by
                 // now. That program must not receive the token.
-                if !self.place.is_taken()? {
-                    return Err(unreachable());
+                if !self.data_dir.is_locked()? {
+                    return Err(unreachable_error());
                 }
-                daemon::read_card(&self.place).map(|it| it.address()).ok_or_else(unreachable)?
+                daemon::read_daemon_info(&self.data_dir)
+                    .map(|it| it.address())
+                    .ok_or_else(unreachable_error)?
             }
         };
-        let secure = self.server.as_ref().is_some_and(|it| it.starts_with("https://"));
-        let stream = TcpStream::connect(&address).await.map_err(|error| match &self.server {
-            Some(url) => unreachable_at(url, &error),
-            None => unreachable(),
-        })?;
+        let secure = self
+            .server
+            .as_ref()
+            .is_some_and(|it| it.starts_with("https://"));
+        let stream = TcpStream::connect(&address)
+            .await
+            .map_err(|error| match &self.server {
+                Some(url) => server_unreachable_error(url, &error),
+                None => unreachable_error(),
+            })?;
         if secure {
-            return shake_hands(TokioIo::new(crate::secure::connect(&address, stream).await?)).await;
+            return http_handshake(TokioIo::new(
+                crate::tls_client::connect_tls(&address, stream).await?,
+            ))
+            .await;
         }
-        shake_hands(TokioIo::new(stream)).await
+        http_handshake(TokioIo::new(stream)).await
     }
 
     fn request(&self, method: &str, path: &str) -> hyper::http::request::Builder {
@@ -142,40 +185,61 @@ impl Client {
             .uri(path)
             .header("host", host)
             .header("authorization", format!("Bearer {}", self.token))
-            .header("x-regatta-person", std::env::var("USER").unwrap_or_else(|_| "operator".into()))
+            .header(
+                "x-regatta-person",
+                std::env::var("USER").unwrap_or_else(|_| "operator".into()),
+            )
     }
 
     /// Returns a client that does not start a daemon which a person has stopped.
-    pub(crate) fn only_looking(self) -> Client {
-        Client { only_looks: true, ..self }
+    pub(crate) fn read_only(self) -> Client {
+        Client {
+            is_read_only: true,
+            ..self
+        }
     }
 
     /// Returns a client for the same daemon that uses another token.
-    pub(crate) fn speaking_with(self, token: String) -> Client {
+    pub(crate) fn with_other_token(self, token: String) -> Client {
         Client { token, ..self }
     }
 
     /// Sends a body as it is, and returns the status and the body of the answer.
-    pub(crate) fn exchange(
+    pub(crate) fn post_raw(
         &self,
         path: &str,
         headers: &[(&str, String)],
         body: Vec<u8>,
-    ) -> Result<(u16, Bytes), Failed> {
+    ) -> Result<(u16, Bytes), CommandError> {
         let exchange = async {
-            let mut sender = self.open().await?;
-            let request = self.request("POST", path).header("content-type", "application/json");
-            let request = headers.iter().fold(request, |it, (name, value)| it.header(*name, value));
-            let request =
-                request.body(Full::from(body)).map_err(|it| failed("bug", it.to_string(), "please report this"))?;
-            let response = sender.send_request(request).await.map_err(|_| unreachable())?;
+            let mut sender = self.open_connection().await?;
+            let request = self
+                .request("POST", path)
+                .header("content-type", "application/json");
+            let request = headers
+                .iter()
+                .fold(request, |it, (name, value)| it.header(*name, value));
+            let request = request
+                .body(Full::from(body))
+                .map_err(|it| command_error("bug", it.to_string(), "please report this"))?;
+            let response = sender
+                .send_request(request)
+                .await
+                .map_err(|_| unreachable_error())?;
             let status = response.status().as_u16();
-            let body = response.into_body().collect().await.map_err(|_| unreachable())?.to_bytes();
+            let body = response
+                .into_body()
+                .collect()
+                .await
+                .map_err(|_| unreachable_error())?
+                .to_bytes();
             Ok((status, body))
         };
         self.runtime.block_on(async {
             match self.timeout {
-                Some(timeout) => tokio::time::timeout(timeout, exchange).await.map_err(|_| timed_out())?,
+                Some(timeout) => tokio::time::timeout(timeout, exchange)
+                    .await
+                    .map_err(|_| timeout_error())?,
                 None => exchange.await,
             }
         })
@@ -183,136 +247,198 @@ impl Client {
 
     /// Performs a call. A call that loses its connection is repeated with the same key, so it takes
     /// effect once.
-    pub(crate) fn call<T: DeserializeOwned>(&self, call: &Call) -> Result<Got<T>, Failed> {
-        self.carry_out(call, true)
+    pub(crate) fn call<T: DeserializeOwned>(
+        &self,
+        call: &Call,
+    ) -> Result<CallReply<T>, CommandError> {
+        self.call_with(call, true)
     }
 
     /// Performs a call without starting a daemon. Returns `None` if the daemon went away.
-    pub(crate) fn call_while_up<T: DeserializeOwned>(&self, call: &Call) -> Result<Option<Got<T>>, Failed> {
-        match self.carry_out(call, false) {
+    pub(crate) fn call_while_up<T: DeserializeOwned>(
+        &self,
+        call: &Call,
+    ) -> Result<Option<CallReply<T>>, CommandError> {
+        match self.call_with(call, false) {
             Ok(got) => Ok(Some(got)),
-            Err(Failed::Problem(it)) if it.code == "unreachable" => Ok(None),
+            Err(CommandError::Problem(it)) if it.code == "unreachable" => Ok(None),
             Err(error) => Err(error),
         }
     }
 
-    fn carry_out<T: DeserializeOwned>(&self, call: &Call, restart: bool) -> Result<Got<T>, Failed> {
-        read_answer(&self.ask(call, restart)?)
+    fn call_with<T: DeserializeOwned>(
+        &self,
+        call: &Call,
+        restart: bool,
+    ) -> Result<CallReply<T>, CommandError> {
+        parse_answer(&self.send_call(call, restart)?)
     }
 
-    /// Sends a call and returns the answer's text. Not generic, so that it is compiled once and not for each view.
-    fn ask(&self, call: &Call, restart: bool) -> Result<Bytes, Failed> {
-        let body = call.to_json().map_err(|it| failed("bug", it.to_string(), "please report this"))?;
+    /// Sends a call and returns the answer's text. Not generic, so that it is compiled once and not
+    /// for each view.
+    fn send_call(&self, call: &Call, restart: bool) -> Result<Bytes, CommandError> {
+        let body = call
+            .to_json()
+            .map_err(|it| command_error("bug", it.to_string(), "please report this"))?;
         let path = format!("/api/v1/{}", call.verb().name);
-        let key = new_key();
+        let key = new_idempotency_key();
         let once = async {
             for round in 0.. {
-                match self.send(&path, &key, body.clone()).await {
-                    Err(Failed::Problem(it))
-                        if restart && it.code == "unreachable" && round < 3 && self.server.is_none() =>
+                match self.send_once(&path, &key, body.clone()).await {
+                    Err(CommandError::Problem(it))
+                        if restart
+                            && it.code == "unreachable"
+                            && round < 3
+                            && self.server.is_none() =>
                     {
                         // The daemon went away during the call. Another daemon takes over the same
                         // store, unless a person has stopped it.
-                        if self.open().await.is_err() {
-                            if self.only_looks && self.place.is_stopped() {
-                                return Err(stopped());
+                        if self.open_connection().await.is_err() {
+                            if self.is_read_only && self.data_dir.is_stopped() {
+                                return Err(daemon_stopped_error());
                             }
-                            let dir = self.place.dir.clone();
-                            tokio::task::spawn_blocking(move || start(&dir, &[]))
+                            let dir = self.data_dir.path.clone();
+                            tokio::task::spawn_blocking(move || start_daemon(&dir, &[]))
                                 .await
-                                .map_err(|_| unreachable())??;
+                                .map_err(|_| unreachable_error())??;
                         }
                     }
                     other => return other,
                 }
             }
-            Err(unreachable())
+            Err(unreachable_error())
         };
         self.runtime.block_on(async {
             match self.timeout {
-                Some(timeout) => tokio::time::timeout(timeout, once).await.map_err(|_| timed_out())?,
+                Some(timeout) => tokio::time::timeout(timeout, once)
+                    .await
+                    .map_err(|_| timeout_error())?,
                 None => once.await,
             }
         })
     }
 
-    /// Performs a call from within [`Client::events`], whose loop blocks this thread. The call gets
-    /// a thread and a connection of its own.
-    pub(crate) fn call_aside<T: DeserializeOwned + Send + 'static>(&self, call: Call) -> Result<Got<T>, Failed> {
-        let (dir, server) = (self.place.dir.clone(), self.server.clone());
+    /// Performs a call from within [`Client::stream_events`], whose loop blocks this thread. The
+    /// call gets a thread and a connection of its own.
+    pub(crate) fn call_on_new_thread<T: DeserializeOwned + Send + 'static>(
+        &self,
+        call: Call,
+    ) -> Result<CallReply<T>, CommandError> {
+        let (dir, server) = (self.data_dir.path.clone(), self.server.clone());
         let asked = std::thread::spawn(move || Client::connect(&dir, server, None)?.call(&call));
-        asked.join().map_err(|_| failed("bug", "the thread of a call panicked", "please report this"))?
+        asked.join().map_err(|_| {
+            command_error("bug", "the thread of a call panicked", "please report this")
+        })?
     }
 
-    async fn send(&self, path: &str, key: &str, body: Vec<u8>) -> Result<Bytes, Failed> {
-        let mut sender = self.open().await?;
-        let request =
-            self.request("POST", path).header("content-type", "application/json").header("idempotency-key", key);
-        let request =
-            request.body(Full::from(body)).map_err(|it| failed("bug", it.to_string(), "please report this"))?;
-        let response = sender.send_request(request).await.map_err(|_| unreachable())?;
+    async fn send_once(&self, path: &str, key: &str, body: Vec<u8>) -> Result<Bytes, CommandError> {
+        let mut sender = self.open_connection().await?;
+        let request = self
+            .request("POST", path)
+            .header("content-type", "application/json")
+            .header("idempotency-key", key);
+        let request = request
+            .body(Full::from(body))
+            .map_err(|it| command_error("bug", it.to_string(), "please report this"))?;
+        let response = sender
+            .send_request(request)
+            .await
+            .map_err(|_| unreachable_error())?;
         let status = response.status();
-        let body = response.into_body().collect().await.map_err(|_| unreachable())?.to_bytes();
-        if status.is_success() { Ok(body) } else { Err(problem(status.as_u16(), &body).into()) }
+        let body = response
+            .into_body()
+            .collect()
+            .await
+            .map_err(|_| unreachable_error())?
+            .to_bytes();
+        if status.is_success() {
+            Ok(body)
+        } else {
+            Err(parse_problem(status.as_u16(), &body).into())
+        }
     }
 
     /// Reads the events after a revision. `each` returns whether to go on. Without `follow`,
     /// reading ends at the last event.
-    pub(crate) fn events(
+    pub(crate) fn stream_events(
         &self,
         after: u64,
         follow: bool,
-        mut each: impl FnMut(Seen) -> Result<bool, Failed>,
-    ) -> Result<(), Failed> {
+        mut each: impl FnMut(EventStreamItem) -> Result<bool, CommandError>,
+    ) -> Result<(), CommandError> {
         self.runtime.block_on(async {
-            let mut sender = self.open().await?;
+            let mut sender = self.open_connection().await?;
             let path = format!("/api/v1/events?after={after}&follow={follow}");
             let request = self
                 .request("GET", &path)
                 .body(Full::default())
-                .map_err(|it| failed("bug", it.to_string(), "please report this"))?;
-            let response = sender.send_request(request).await.map_err(|_| unreachable())?;
+                .map_err(|it| command_error("bug", it.to_string(), "please report this"))?;
+            let response = sender
+                .send_request(request)
+                .await
+                .map_err(|_| unreachable_error())?;
             let status = response.status();
             if !status.is_success() {
-                let body = response.into_body().collect().await.map_err(|_| unreachable())?.to_bytes();
-                return Err(problem(status.as_u16(), &body).into());
+                let body = response
+                    .into_body()
+                    .collect()
+                    .await
+                    .map_err(|_| unreachable_error())?
+                    .to_bytes();
+                return Err(parse_problem(status.as_u16(), &body).into());
             }
-            read_events(response.into_body(), &mut each).await
+            read_event_stream(response.into_body(), &mut each).await
         })
     }
 
     /// Reads topics of the live stream until it ends. `each` returns whether to go on.
-    pub(crate) fn live(&self, topics: &str, mut each: impl FnMut(Message) -> bool) -> Result<(), Failed> {
+    pub(crate) fn stream_live(
+        &self,
+        topics: &str,
+        mut each: impl FnMut(LiveStreamItem) -> bool,
+    ) -> Result<(), CommandError> {
         self.runtime.block_on(async {
-            let mut sender = self.open().await?;
+            let mut sender = self.open_connection().await?;
             let request = self
                 .request("GET", &format!("/api/v1/live?topics={topics}"))
                 .body(Full::default())
-                .map_err(|it| failed("bug", it.to_string(), "please report this"))?;
-            let response = sender.send_request(request).await.map_err(|_| unreachable())?;
+                .map_err(|it| command_error("bug", it.to_string(), "please report this"))?;
+            let response = sender
+                .send_request(request)
+                .await
+                .map_err(|_| unreachable_error())?;
             let status = response.status();
             if !status.is_success() {
-                let body = response.into_body().collect().await.map_err(|_| unreachable())?.to_bytes();
-                return Err(problem(status.as_u16(), &body).into());
+                let body = response
+                    .into_body()
+                    .collect()
+                    .await
+                    .map_err(|_| unreachable_error())?
+                    .to_bytes();
+                return Err(parse_problem(status.as_u16(), &body).into());
             }
-            read_messages(response.into_body(), &mut each).await
+            read_live_stream(response.into_body(), &mut each).await
         })
     }
 
     /// Returns the data directory of the daemon.
-    pub(crate) fn place(&self) -> &Place {
-        &self.place
+    pub(crate) fn data_dir(&self) -> &DataDir {
+        &self.data_dir
     }
 }
 
 /// Parses the answer to a call.
-fn read_answer<T: DeserializeOwned>(text: &[u8]) -> Result<Got<T>, Failed> {
-    let answer: Answer<T> = serde_json::from_slice(text).map_err(|error| bad_answer(&error))?;
-    Ok(Got { revision: answer.revision, data: answer.data })
+fn parse_answer<T: DeserializeOwned>(text: &[u8]) -> Result<CallReply<T>, CommandError> {
+    let answer: VerbAnswer<T> =
+        serde_json::from_slice(text).map_err(|error| invalid_answer_error(&error))?;
+    Ok(CallReply {
+        revision: answer.revision,
+        data: answer.data,
+    })
 }
 
-fn bad_answer(error: &serde_json::Error) -> Failed {
-    failed(
+fn invalid_answer_error(error: &serde_json::Error) -> CommandError {
+    command_error(
         "bug",
         format!("could not read the daemon's answer: {error}"),
         "the daemon may have another version: regatta up --restart",
@@ -321,45 +447,48 @@ fn bad_answer(error: &serde_json::Error) -> Failed {
 
 /// An item for a reader of events.
 #[derive(Debug)]
-pub(crate) enum Seen {
+pub(crate) enum EventStreamItem {
     Event(Box<EventView>),
     /// Nothing came for a moment: time to redraw or to check a timeout.
-    Quiet,
+    Idle,
 }
 
 /// An item for a reader of the live stream.
 #[derive(Debug)]
-pub(crate) enum Message {
+pub(crate) enum LiveStreamItem {
     Data {
         /// The event's name, such as `reset`. Empty for a frame.
         event: String,
         data: String,
     },
     /// The daemon sent a sign of life.
-    Alive,
+    Heartbeat,
     /// Nothing came for a moment.
-    Quiet,
+    Idle,
 }
 
-async fn read_messages(mut body: Incoming, each: &mut impl FnMut(Message) -> bool) -> Result<(), Failed> {
+async fn read_live_stream(
+    mut body: Incoming,
+    each: &mut impl FnMut(LiveStreamItem) -> bool,
+) -> Result<(), CommandError> {
     let mut text: Vec<u8> = Vec::new();
     loop {
         let frame = tokio::select! {
             frame = body.frame() => frame,
             () = tokio::time::sleep(Duration::from_millis(100)) => {
-                if !each(Message::Quiet) { return Ok(()) }
+                if !each(LiveStreamItem::Idle) { return Ok(()) }
                 continue;
             }
         };
         let Some(frame) = frame else { return Ok(()) };
-        let frame = frame.map_err(|_| unreachable())?;
+        let frame = frame.map_err(|_| unreachable_error())?;
         // Search only the new part for the end of a message: a long frame arrives in many pieces.
         let mut from = text.len().saturating_sub(1);
         text.extend_from_slice(frame.data_ref().map_or(&[][..], |it| it));
         while let Some(end) = text[from..].windows(2).position(|it| it == b"\n\n") {
             let message: Vec<u8> = text.drain(..from + end + 2).collect();
             from = 0;
-            if !each(message_of(&message)) {
+            if !each(parse_live_message(&message)) {
                 return Ok(());
             }
         }
@@ -367,38 +496,49 @@ async fn read_messages(mut body: Incoming, each: &mut impl FnMut(Message) -> boo
 }
 
 /// Parses one message of a stream.
-fn message_of(text: &[u8]) -> Message {
+fn parse_live_message(text: &[u8]) -> LiveStreamItem {
     let text = String::from_utf8_lossy(text);
-    let of = |name: &str| text.lines().find_map(|it| it.strip_prefix(name)).map(str::to_owned);
+    let of = |name: &str| {
+        text.lines()
+            .find_map(|it| it.strip_prefix(name))
+            .map(str::to_owned)
+    };
     match of("data: ") {
-        Some(data) => Message::Data { event: of("event: ").unwrap_or_default(), data },
-        None => Message::Alive,
+        Some(data) => LiveStreamItem::Data {
+            event: of("event: ").unwrap_or_default(),
+            data,
+        },
+        None => LiveStreamItem::Heartbeat,
     }
 }
 
-async fn read_events(mut body: Incoming, each: &mut impl FnMut(Seen) -> Result<bool, Failed>) -> Result<(), Failed> {
+async fn read_event_stream(
+    mut body: Incoming,
+    each: &mut impl FnMut(EventStreamItem) -> Result<bool, CommandError>,
+) -> Result<(), CommandError> {
     let mut text: Vec<u8> = Vec::new();
     // The signal is caught from here on, so that a Ctrl-C during the handling of an event is not
     // lost.
-    let mut interrupt = signal(SignalKind::interrupt()).map_err(|it| failed("io", it.to_string(), "try again"))?;
+    let mut interrupt = signal(SignalKind::interrupt())
+        .map_err(|it| command_error("io", it.to_string(), "try again"))?;
     loop {
         let frame = tokio::select! {
             frame = body.frame() => frame,
             () = tokio::time::sleep(Duration::from_millis(250)) => {
-                if !each(Seen::Quiet)? { return Ok(()) }
+                if !each(EventStreamItem::Idle)? { return Ok(()) }
                 continue;
             }
-            _ = interrupt.recv() => return Err(Failed::Code(130)),
+            _ = interrupt.recv() => return Err(CommandError::Exit(130)),
         };
         let Some(frame) = frame else { return Ok(()) };
-        let frame = frame.map_err(|_| unreachable())?;
+        let frame = frame.map_err(|_| unreachable_error())?;
         text.extend_from_slice(frame.data_ref().map_or(&[][..], |it| it));
         while let Some(end) = text.windows(2).position(|it| it == b"\n\n") {
             let message: Vec<u8> = text.drain(..end + 2).collect();
             for line in message.split(|it| *it == b'\n') {
                 if let Some(data) = line.strip_prefix(b"data: ")
                     && let Ok(event) = serde_json::from_slice(data)
-                    && !each(Seen::Event(event))?
+                    && !each(EventStreamItem::Event(event))?
                 {
                     return Ok(());
                 }
@@ -409,14 +549,19 @@ async fn read_events(mut body: Incoming, each: &mut impl FnMut(Seen) -> Result<b
 
 /// Returns host and port of a daemon's URL.
 fn host_of(url: &str) -> &str {
-    let rest = url.strip_prefix("https://").or_else(|| url.strip_prefix("http://")).unwrap_or(url);
+    let rest = url
+        .strip_prefix("https://")
+        .or_else(|| url.strip_prefix("http://"))
+        .unwrap_or(url);
     rest.trim_end_matches('/')
 }
 
-async fn shake_hands<T: hyper::rt::Read + hyper::rt::Write + Unpin + Send + 'static>(
+async fn http_handshake<T: hyper::rt::Read + hyper::rt::Write + Unpin + Send + 'static>(
     io: T,
-) -> Result<SendRequest<Full<Bytes>>, Failed> {
-    let (sender, connection) = http1::handshake(io).await.map_err(|_| unreachable())?;
+) -> Result<SendRequest<Full<Bytes>>, CommandError> {
+    let (sender, connection) = http1::handshake(io)
+        .await
+        .map_err(|_| unreachable_error())?;
     tokio::spawn(async move {
         // The sender notices when the connection ends.
         let _ended = connection.await;
@@ -424,12 +569,12 @@ async fn shake_hands<T: hyper::rt::Read + hyper::rt::Write + Unpin + Send + 'sta
     Ok(sender)
 }
 
-fn problem(status: u16, body: &[u8]) -> Problem {
+fn parse_problem(status: u16, body: &[u8]) -> Problem {
     let found: Option<Problem> = serde_json::from_slice(body).ok();
     // The daemon's own hint is for callers of its HTTP API.
     if let Some(found) = found.as_ref().filter(|problem| problem.code == "no_token") {
-        let hint =
-            "for another daemon (--server), set REGATTA_TOKEN to the content of the file token in its data directory";
+        let hint = "for another daemon (--server), set REGATTA_TOKEN to the content of the file \
+            token in its data directory";
         return Problem::new(status, "no_token", found.message.clone(), hint);
     }
     found.unwrap_or_else(|| {
@@ -444,18 +589,22 @@ fn problem(status: u16, body: &[u8]) -> Problem {
 }
 
 /// Returns the error for a command that must not start a daemon which a person has stopped.
-pub(crate) fn stopped() -> Failed {
+pub(crate) fn daemon_stopped_error() -> CommandError {
     let what = "the daemon is down because somebody ran regatta down";
-    failed("down", what, "start the daemon and its agents: regatta up")
+    command_error("down", what, "start the daemon and its agents: regatta up")
 }
 
-fn unreachable() -> Failed {
-    failed("unreachable", "the daemon cannot be reached", "start it: regatta up, or see what is wrong: regatta doctor")
+fn unreachable_error() -> CommandError {
+    command_error(
+        "unreachable",
+        "the daemon cannot be reached",
+        "start it: regatta up, or see what is wrong: regatta doctor",
+    )
 }
 
-fn unreachable_at(server: &str, error: &std::io::Error) -> Failed {
+fn server_unreachable_error(server: &str, error: &std::io::Error) -> CommandError {
     let what = format!("the daemon at {server} cannot be reached: {error}");
-    failed(
+    command_error(
         "unreachable",
         what,
         "check the address in --server or REGATTA_SERVER, and that the daemon runs there",
@@ -463,7 +612,7 @@ fn unreachable_at(server: &str, error: &std::io::Error) -> Failed {
 }
 
 /// Returns the host and port of a server's address.
-fn address_of(server: &str) -> Result<String, Failed> {
+fn server_address(server: &str) -> Result<String, CommandError> {
     let uri = server.parse::<hyper::Uri>().ok();
     let default_port = uri.as_ref().and_then(|uri| match uri.scheme_str() {
         Some("http") => Some(80),
@@ -473,54 +622,76 @@ fn address_of(server: &str) -> Result<String, Failed> {
     let authority = uri.as_ref().and_then(hyper::Uri::authority);
     let (Some(authority), Some(default_port)) = (authority, default_port) else {
         let hint = "write it like http://127.0.0.1:7777, as regatta up prints it";
-        return Err(usage(format!("{server:?} is not the address of a daemon"), hint));
+        return Err(usage_error(
+            format!("{server:?} is not the address of a daemon"),
+            hint,
+        ));
     };
-    Ok(format!("{}:{}", authority.host(), authority.port_u16().unwrap_or(default_port)))
+    Ok(format!(
+        "{}:{}",
+        authority.host(),
+        authority.port_u16().unwrap_or(default_port)
+    ))
 }
 
-fn timed_out() -> Failed {
-    failed("timed_out", "the command took longer than --timeout allows", "allow more time: --timeout 10m")
+fn timeout_error() -> CommandError {
+    command_error(
+        "timed_out",
+        "the command took longer than --timeout allows",
+        "allow more time: --timeout 10m",
+    )
 }
 
 /// The longest time that a daemon takes to stop: the grace period of its agents and a little more.
-pub(crate) const LONGEST_END: Duration = Duration::from_secs(660);
+pub(crate) const MAX_STOP_DURATION: Duration = Duration::from_secs(660);
 
 /// Returns a random key for one request.
-fn new_key() -> String {
-    daemon::random_hex(16).unwrap_or_else(|_| format!("{}-{:?}", std::process::id(), std::time::Instant::now()))
+fn new_idempotency_key() -> String {
+    daemon::random_hex(16)
+        .unwrap_or_else(|_| format!("{}-{:?}", std::process::id(), std::time::Instant::now()))
 }
 
 /// Starts the daemon in the background and waits until it is ready. If several callers try, only
 /// one starts it.
-pub(crate) fn start(data_dir: &Path, flags: &[OsString]) -> Result<(), Failed> {
-    let place = Place::new(data_dir);
-    place.make()?;
-    let gate = place.dir.join("start.lock");
+pub(crate) fn start_daemon(data_dir: &Path, flags: &[OsString]) -> Result<(), CommandError> {
+    let place = DataDir::new(data_dir);
+    place.create()?;
+    let gate = place.path.join("start.lock");
     let gate = std::fs::OpenOptions::new()
         .create(true)
         .truncate(false)
         .write(true)
         .mode(0o600)
         .open(&gate)
-        .map_err(|it| place.broken(&it))?;
-    rustix::fs::flock(&gate, rustix::fs::FlockOperation::LockExclusive).map_err(|it| place.broken(&it.into()))?;
-    let client = Client::idle(data_dir, None, None)?;
+        .map_err(|it| place.io_error(&it))?;
+    rustix::fs::flock(&gate, rustix::fs::FlockOperation::LockExclusive)
+        .map_err(|it| place.io_error(&it.into()))?;
+    let client = Client::disconnected(data_dir, None, None)?;
     // Another caller may have started the daemon, or the previous daemon may still be stopping.
-    let patience = Instant::now() + LONGEST_END;
+    let patience = Instant::now() + MAX_STOP_DURATION;
     loop {
         if client.is_up() {
             return Ok(());
         }
-        if !place.is_taken()? || Instant::now() > patience {
+        if !place.is_locked()? || Instant::now() > patience {
             break;
         }
         std::thread::sleep(Duration::from_millis(10));
     }
-    let exe = std::env::current_exe()
-        .map_err(|it| failed("io", format!("could not find the path of this program: {it}"), "call regatta by its full path"))?;
-    let log = place.log();
-    let errors =
-        std::fs::OpenOptions::new().create(true).append(true).mode(0o600).open(&log).map_err(|it| place.broken(&it))?;
+    let exe = std::env::current_exe().map_err(|it| {
+        command_error(
+            "io",
+            format!("could not find the path of this program: {it}"),
+            "call regatta by its full path",
+        )
+    })?;
+    let log = place.log_path();
+    let errors = std::fs::OpenOptions::new()
+        .create(true)
+        .append(true)
+        .mode(0o600)
+        .open(&log)
+        .map_err(|it| place.io_error(&it))?;
     let begins = errors.metadata().map_or(0, |it| it.len());
     let mut child = Command::new(exe)
         .args(["serve", "--json"])
@@ -534,7 +705,11 @@ pub(crate) fn start(data_dir: &Path, flags: &[OsString]) -> Result<(), Failed> {
         .stderr(errors)
         .spawn()
         .map_err(|it| {
-            failed("io", format!("could not start the daemon: {it}"), "see what is wrong: regatta doctor")
+            command_error(
+                "io",
+                format!("could not start the daemon: {it}"),
+                "see what is wrong: regatta doctor",
+            )
         })?;
     let mut first = String::new();
     if let Some(stdout) = child.stdout.take() {
@@ -547,15 +722,21 @@ pub(crate) fn start(data_dir: &Path, flags: &[OsString]) -> Result<(), Failed> {
     // The daemon's last line on standard error is a JSON object with the reason, unless the disk
     // was full.
     let _status = child.wait();
-    Err(last_error(&log, begins).unwrap_or_else(|| match place.is_full() {
-        true => place.broken(&std::io::ErrorKind::StorageFull.into()),
-        false => failed("io", "the daemon ended before it was ready", format!("see {}", log.display())),
-    }))
+    Err(
+        last_log_error(&log, begins).unwrap_or_else(|| match place.is_disk_full() {
+            true => place.io_error(&std::io::ErrorKind::StorageFull.into()),
+            false => command_error(
+                "io",
+                "the daemon ended before it was ready",
+                format!("see {}", log.display()),
+            ),
+        }),
+    )
 }
 
 /// Returns the last error in the log after the offset `begins`. Earlier errors belong to earlier
 /// daemons.
-fn last_error(log: &Path, begins: u64) -> Option<Failed> {
+fn last_log_error(log: &Path, begins: u64) -> Option<CommandError> {
     #[derive(serde::Deserialize)]
     struct Envelope {
         error: Body,
@@ -568,10 +749,20 @@ fn last_error(log: &Path, begins: u64) -> Option<Failed> {
     }
     let mut file = std::fs::File::open(log).ok()?;
     let length = file.metadata().ok()?.len();
-    file.seek(SeekFrom::Start(begins.max(length.saturating_sub(16 * 1024)))).ok()?;
+    file.seek(SeekFrom::Start(
+        begins.max(length.saturating_sub(16 * 1024)),
+    ))
+    .ok()?;
     let mut text = Vec::new();
     file.read_to_end(&mut text).ok()?;
     let text = String::from_utf8_lossy(&text).into_owned();
-    let found: Envelope = text.lines().rev().find_map(|it| serde_json::from_str(it).ok())?;
-    Some(failed(&found.error.code, found.error.message, found.error.hint))
+    let found: Envelope = text
+        .lines()
+        .rev()
+        .find_map(|it| serde_json::from_str(it).ok())?;
+    Some(command_error(
+        &found.error.code,
+        found.error.message,
+        found.error.hint,
+    ))
 }

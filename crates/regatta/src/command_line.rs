@@ -14,62 +14,108 @@ use crate::args::Cli;
 use crate::examples::EXAMPLES;
 
 /// Commands that only Regatta itself runs. The help, the manual and the completion omit them.
-pub(crate) const INTERNAL: [&str; 5] = ["failpoints", "scripted-agent", "gc-worker", "shim", "complete"];
+pub(crate) const INTERNAL_COMMANDS: [&str; 5] = [
+    "failpoints",
+    "scripted-agent",
+    "gc-worker",
+    "shim",
+    "complete",
+];
 
 /// Returns the command line with its examples.
-pub(crate) fn command() -> Command {
+pub(crate) fn clap_command() -> Command {
     with_examples(Cli::command(), "")
 }
 
 /// Names that other programs use for a command of ours, with the suggestion that replaces the
 /// parser's own.
-const OTHER_WORDS: [(&[&str], &str); 8] = [
+const COMMAND_SUGGESTIONS: [(&[&str], &str); 8] = [
     (
         &["cancel", "abort", "kill"],
-        "to stop a task and keep its work: 'regatta stop T5'; to cancel it: 'regatta task cancel T5'",
+        "to stop a task and keep its work: 'regatta stop T5'; to cancel it: 'regatta task cancel \
+        T5'",
     ),
-    (&["delete", "remove", "rm"], "'regatta task cancel T5', 'regatta agent rm NAME' or 'regatta project rm NAME'"),
-    (&["list", "ls", "ps", "tasks"], "'regatta status' shows open tasks, 'regatta task list --all' shows all"),
+    (
+        &["delete", "remove", "rm"],
+        "'regatta task cancel T5', 'regatta agent rm NAME' or 'regatta project rm NAME'",
+    ),
+    (
+        &["list", "ls", "ps", "tasks"],
+        "'regatta status' shows open tasks, 'regatta task list --all' shows all",
+    ),
     (&["agents"], "'regatta agent list'"),
     (&["projects"], "'regatta project list'"),
-    (&["missions"], "'regatta status' shows running missions, 'regatta mission list' shows all"),
-    (&["log", "history"], "'regatta logs T5' prints an agent's output, 'regatta events' prints all events"),
-    (&["start"], "'regatta up' starts the daemon, 'regatta run PLAN' starts a plan"),
+    (
+        &["missions"],
+        "'regatta status' shows running missions, 'regatta mission list' shows all",
+    ),
+    (
+        &["log", "history"],
+        "'regatta logs T5' prints the output of an agent, 'regatta events' prints all events",
+    ),
+    (
+        &["start"],
+        "'regatta up' starts the daemon, 'regatta run PLAN' starts a plan",
+    ),
 ];
 
 /// Parses the program's arguments, of which the first is the program's name.
-pub(crate) fn parse(typed: &[OsString]) -> Result<Cli, clap::Error> {
-    let mut command = command();
-    let matches = command.try_get_matches_from_mut(typed).map_err(|error| suggest_one(error, &command, typed))?;
+pub(crate) fn parse_args(typed: &[OsString]) -> Result<Cli, clap::Error> {
+    let mut command = clap_command();
+    let matches = command
+        .try_get_matches_from_mut(typed)
+        .map_err(|error| suggest_one(error, &command, typed))?;
     Cli::from_arg_matches(&matches)
 }
 
 /// Reduces the suggestions for an unknown command to the most likely one. The parser lists every
 /// similar command.
 fn suggest_one(mut error: clap::Error, command: &Command, typed: &[OsString]) -> clap::Error {
-    let Some(ContextValue::String(word)) = error.get(ContextKind::InvalidSubcommand).cloned() else { return error };
-    let mut before = typed.iter().take_while(|arg| arg.as_os_str() != word.as_str());
+    let Some(ContextValue::String(word)) = error.get(ContextKind::InvalidSubcommand).cloned()
+    else {
+        return error;
+    };
+    let mut before = typed
+        .iter()
+        .take_while(|arg| arg.as_os_str() != word.as_str());
     let is_command = !before.any(|arg| command.find_subcommand(arg).is_some());
-    let Some((_, instead)) = OTHER_WORDS.iter().find(|(words, _)| is_command && words.contains(&word.as_str())) else {
-        let Some(ContextValue::Strings(similar)) = error.get(ContextKind::SuggestedSubcommand).cloned() else {
+    let Some((_, instead)) = COMMAND_SUGGESTIONS
+        .iter()
+        .find(|(words, _)| is_command && words.contains(&word.as_str()))
+    else {
+        let Some(ContextValue::Strings(similar)) =
+            error.get(ContextKind::SuggestedSubcommand).cloned()
+        else {
             return error;
         };
         let similar: Vec<&str> = similar.iter().map(String::as_str).collect();
         let best = nearest(&word, &similar).map(|best| vec![best.to_owned()]);
-        error.insert(ContextKind::SuggestedSubcommand, ContextValue::Strings(best.unwrap_or_default()));
+        error.insert(
+            ContextKind::SuggestedSubcommand,
+            ContextValue::Strings(best.unwrap_or_default()),
+        );
         return error;
     };
     error.remove(ContextKind::SuggestedSubcommand);
-    error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![(*instead).into()]));
+    error.insert(
+        ContextKind::Suggested,
+        ContextValue::StyledStrs(vec![(*instead).into()]),
+    );
     error
 }
 
 /// Returns the command line without internal commands, for manuals and completion scripts.
-pub(crate) fn public() -> Command {
-    let whole = command();
+pub(crate) fn public_clap_command() -> Command {
+    let whole = clap_command();
     let global = whole.get_arguments().cloned().map(|arg| arg.hide(false));
-    let commands = whole.get_subcommands().filter(|below| !INTERNAL.contains(&below.get_name())).cloned();
-    let public = Command::default().name("regatta").version(env!("CARGO_PKG_VERSION")).disable_help_subcommand(true);
+    let commands = whole
+        .get_subcommands()
+        .filter(|below| !INTERNAL_COMMANDS.contains(&below.get_name()))
+        .cloned();
+    let public = Command::default()
+        .name("regatta")
+        .version(env!("CARGO_PKG_VERSION"))
+        .disable_help_subcommand(true);
     public
         .about("Runs a team of coding agents on one git repository and lands their work")
         .args(global)
@@ -82,15 +128,28 @@ fn with_examples(command: Command, path: &str) -> Command {
     // number.
     let mut command = command.mut_args(|arg| {
         let takes_value = arg.get_action().takes_values() && !arg.is_positional();
-        if takes_value { arg.allow_negative_numbers(true) } else { arg }
+        if takes_value {
+            arg.allow_negative_numbers(true)
+        } else {
+            arg
+        }
     });
-    let names: Vec<String> = command.get_subcommands().map(|below| below.get_name().to_owned()).collect();
+    let names: Vec<String> = command
+        .get_subcommands()
+        .map(|below| below.get_name().to_owned())
+        .collect();
     for name in names {
-        let below = if path.is_empty() { name.clone() } else { format!("{path} {name}") };
+        let below = if path.is_empty() {
+            name.clone()
+        } else {
+            format!("{path} {name}")
+        };
         command = command.mut_subcommand(name, |inner| with_examples(inner, &below));
     }
     match EXAMPLES.iter().find(|(of, _)| *of == path) {
-        Some((_, examples)) => command.after_help(format!("Examples:\n  {}", examples.join("\n  "))),
+        Some((_, examples)) => {
+            command.after_help(format!("Examples:\n  {}", examples.join("\n  ")))
+        }
         None => command,
     }
 }
@@ -102,26 +161,39 @@ mod tests {
 
     /// Collects the paths of all commands that can run, without internal commands and mere groups
     /// of commands.
-    fn paths(command: &Command, path: &str, found: &mut Vec<String>) {
-        for below in command.get_subcommands().filter(|below| !INTERNAL.contains(&below.get_name())) {
+    fn collect_paths(command: &Command, path: &str, found: &mut Vec<String>) {
+        for below in command
+            .get_subcommands()
+            .filter(|below| !INTERNAL_COMMANDS.contains(&below.get_name()))
+        {
             let name = below.get_name();
-            let inner = if path.is_empty() { name.to_owned() } else { format!("{path} {name}") };
+            let inner = if path.is_empty() {
+                name.to_owned()
+            } else {
+                format!("{path} {name}")
+            };
             if !below.is_subcommand_required_set() {
                 found.push(inner.clone());
             }
-            paths(below, &inner, found);
+            collect_paths(below, &inner, found);
         }
     }
 
     #[test]
     fn every_command_has_an_example_and_every_example_has_a_command() {
         let mut commands = Vec::new();
-        paths(&Cli::command(), "", &mut commands);
+        collect_paths(&Cli::command(), "", &mut commands);
         for path in &commands {
-            assert!(EXAMPLES.iter().any(|(of, _)| of == path), "regatta {path} --help has no example");
+            assert!(
+                EXAMPLES.iter().any(|(of, _)| of == path),
+                "regatta {path} --help has no example"
+            );
         }
         for (path, _) in EXAMPLES {
-            assert!(commands.iter().any(|known| known == path), "there is no command regatta {path}");
+            assert!(
+                commands.iter().any(|known| known == path),
+                "there is no command regatta {path}"
+            );
         }
     }
 
@@ -131,68 +203,113 @@ mod tests {
         for (path, examples) in EXAMPLES {
             assert!(!examples.is_empty(), "{path}");
             for example in *examples {
-                let typed = example.split(" | ").next().and_then(|line| line.split(" > ").next()).unwrap();
-                let words = crate::words::words_of(typed).unwrap();
-                assert!(typed.starts_with(&format!("regatta {path}")), "{example} is not an example of {path}");
-                let parsed = parse(&words.into_iter().map(OsString::from).collect::<Vec<_>>());
+                let typed = example
+                    .split(" | ")
+                    .next()
+                    .and_then(|line| line.split(" > ").next())
+                    .unwrap();
+                let words = crate::commands::split_command_line(typed).unwrap();
+                assert!(
+                    typed.starts_with(&format!("regatta {path}")),
+                    "{example} is not an example of {path}"
+                );
+                let parsed = parse_args(&words.into_iter().map(OsString::from).collect::<Vec<_>>());
                 assert!(parsed.is_ok(), "{example}: {}", parsed.unwrap_err());
             }
         }
     }
 
-    fn error_of(line: &str) -> String {
-        parse(&line.split(' ').map(OsString::from).collect::<Vec<_>>()).expect_err(line).to_string()
+    fn parse_error(line: &str) -> String {
+        parse_args(&line.split(' ').map(OsString::from).collect::<Vec<_>>())
+            .expect_err(line)
+            .to_string()
     }
 
     #[test]
     fn an_unknown_command_suggests_one_command() {
-        let error = error_of("regatta stauts");
-        assert!(error.contains("a similar subcommand exists: 'status'"), "{error}");
-        let error = error_of("regatta -C x cancel T5");
-        assert!(error.contains("tip: to stop a task and keep its work: 'regatta stop T5'"), "{error}");
-        let error = error_of("regatta project lst");
-        assert!(error.contains("a similar subcommand exists: 'list'"), "{error}");
-        let error = error_of("regatta xyzzy");
+        let error = parse_error("regatta stauts");
+        assert!(
+            error.contains("a similar subcommand exists: 'status'"),
+            "{error}"
+        );
+        let error = parse_error("regatta -C x cancel T5");
+        assert!(
+            error.contains("tip: to stop a task and keep its work: 'regatta stop T5'"),
+            "{error}"
+        );
+        let error = parse_error("regatta project lst");
+        assert!(
+            error.contains("a similar subcommand exists: 'list'"),
+            "{error}"
+        );
+        let error = parse_error("regatta xyzzy");
         assert!(!error.contains("tip"), "{error}");
     }
 
     /// Every command line in a suggestion for another program's name can be parsed.
     #[test]
     fn suggestions_for_names_of_other_programs_can_be_parsed() {
-        for (words, instead) in OTHER_WORDS {
+        for (words, instead) in COMMAND_SUGGESTIONS {
             for word in words {
-                assert!(Cli::command().find_subcommand(word).is_none(), "{word} is a command");
+                assert!(
+                    Cli::command().find_subcommand(word).is_none(),
+                    "{word} is a command"
+                );
             }
             for line in instead.split('\'').skip(1).step_by(2) {
                 let typed: Vec<OsString> = line.split(' ').map(OsString::from).collect();
-                assert!(parse(&typed).is_ok(), "{line}: {}", parse(&typed).expect_err(line));
+                assert!(
+                    parse_args(&typed).is_ok(),
+                    "{line}: {}",
+                    parse_args(&typed).expect_err(line)
+                );
             }
         }
     }
 
     #[test]
     fn a_negative_number_is_reported_as_an_invalid_value() {
-        for line in ["regatta add x --priority -1", "regatta budget set day --usd -5", "regatta run p --budget -1"] {
-            let error = error_of(line);
+        for line in [
+            "regatta add x --priority -1",
+            "regatta budget set day --usd -5",
+            "regatta run p --budget -1",
+        ] {
+            let error = parse_error(line);
             assert!(error.contains("invalid value '-"), "{error}");
         }
     }
 
     #[test]
     fn help_prints_the_examples() {
-        let mut command = command();
-        let help = command.find_subcommand_mut("land").unwrap().render_help().to_string();
-        assert!(help.contains("Examples:\n  regatta land T7 --wait\n"), "{help}");
+        let mut command = clap_command();
+        let help = command
+            .find_subcommand_mut("land")
+            .unwrap()
+            .render_help()
+            .to_string();
+        assert!(
+            help.contains("Examples:\n  regatta land T7 --wait\n"),
+            "{help}"
+        );
     }
 
     /// `regatta --help` names every command that people can use, and no internal command.
     #[test]
     fn the_help_names_every_command() {
-        let words: Vec<&str> = HELP.split(|c: char| !c.is_ascii_alphanumeric() && c != '-').collect();
+        let words: Vec<&str> = HELP
+            .split(|c: char| !c.is_ascii_alphanumeric() && c != '-')
+            .collect();
         for below in Cli::command().get_subcommands() {
-            let (name, internal) = (below.get_name(), INTERNAL.contains(&below.get_name()));
+            let (name, internal) = (
+                below.get_name(),
+                INTERNAL_COMMANDS.contains(&below.get_name()),
+            );
             assert_eq!(words.contains(&name), !internal, "{name}");
         }
-        assert!(public().get_subcommands().all(|below| !INTERNAL.contains(&below.get_name())));
+        assert!(
+            public_clap_command()
+                .get_subcommands()
+                .all(|below| !INTERNAL_COMMANDS.contains(&below.get_name()))
+        );
     }
 }

@@ -12,31 +12,31 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use regatta_engine::{Engine, Tools};
-use regatta_server::tokens::Keyring;
-use regatta_server::trace::Collector;
-use regatta_server::{Doors, Ended, Outside};
+use regatta_engine::{Engine, ToolServer};
+use regatta_server::otlp::TraceCollector;
+use regatta_server::tokens::TokenStore;
+use regatta_server::{PublicListener, ServerConfig, ShutdownCause};
 use serde::{Deserialize, Serialize};
 use tokio::net::{TcpListener, UnixListener};
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::args::Listen;
-use crate::bind::{self, Bound};
-use crate::out::{Failed, Out, Said, failed};
+use crate::args::ListenArgs;
+use crate::composition;
+use crate::listen_address::{self, BoundListeners};
+use crate::output::{CommandError, CommandResult, Output, command_error};
 use crate::project_files::ProjectFiles;
 use crate::settings;
-use crate::wire;
 
 /// A data directory, with the names of the files in it.
 #[derive(Clone, Debug)]
-pub(crate) struct Place {
-    pub(crate) dir: PathBuf,
+pub(crate) struct DataDir {
+    pub(crate) path: PathBuf,
 }
 
 /// Describes a running daemon and how to reach it. The daemon writes the card when it is ready, and
 /// removes it when it ends.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct Card {
+pub(crate) struct DaemonInfo {
     pub(crate) url: String,
     pub(crate) pid: u32,
     pub(crate) data_dir: String,
@@ -47,12 +47,12 @@ pub(crate) struct Card {
     pub(crate) outside: Option<String>,
     /// The unfinished work of the previous daemon, if there was any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) recovered: Option<Takeover>,
+    pub(crate) recovered: Option<RecoveredWork>,
 }
 
 /// Unfinished work that a daemon found at its start.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct Takeover {
+pub(crate) struct RecoveredWork {
     /// Whether the previous daemon ended without a clean stop.
     pub(crate) unclean: bool,
     pub(crate) attempts: usize,
@@ -67,10 +67,13 @@ pub(crate) struct Takeover {
     pub(crate) open_tasks: usize,
 }
 
-impl Card {
+impl DaemonInfo {
     /// Returns host and port of the daemon.
     pub(crate) fn address(&self) -> String {
-        self.url.trim_start_matches("http://").trim_end_matches('/').to_owned()
+        self.url
+            .trim_start_matches("http://")
+            .trim_end_matches('/')
+            .to_owned()
     }
 }
 
@@ -87,48 +90,58 @@ impl ShortPath {
     }
 }
 
-impl Place {
-    pub(crate) fn new(dir: &Path) -> Place {
-        Place { dir: dir.to_owned() }
+impl DataDir {
+    pub(crate) fn new(dir: &Path) -> DataDir {
+        DataDir {
+            path: dir.to_owned(),
+        }
     }
 
     /// Creates the directory with access for its owner only.
-    pub(crate) fn make(&self) -> Result<(), Failed> {
-        std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.dir).map_err(|it| self.broken(&it))?;
-        std::fs::create_dir_all(self.dir.join("logs")).map_err(|it| self.broken(&it))
+    pub(crate) fn create(&self) -> Result<(), CommandError> {
+        std::fs::DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(&self.path)
+            .map_err(|it| self.io_error(&it))?;
+        std::fs::create_dir_all(self.path.join("logs")).map_err(|it| self.io_error(&it))
     }
 
-    pub(crate) fn log(&self) -> PathBuf {
-        self.dir.join("logs/daemon.log")
+    pub(crate) fn log_path(&self) -> PathBuf {
+        self.path.join("logs/daemon.log")
     }
 
-    fn card(&self) -> PathBuf {
-        self.dir.join("daemon.json")
+    fn info_path(&self) -> PathBuf {
+        self.path.join("daemon.json")
     }
 
-    pub(crate) fn port(&self) -> PathBuf {
-        self.dir.join("port")
+    pub(crate) fn port_path(&self) -> PathBuf {
+        self.path.join("port")
     }
 
-    fn token(&self) -> PathBuf {
-        self.dir.join("token")
+    fn token_path(&self) -> PathBuf {
+        self.path.join("token")
     }
 
     /// Returns the path of the file that exists from `regatta down` until a daemon starts again.
-    fn stopped(&self) -> PathBuf {
-        self.dir.join("stopped")
+    fn stopped_path(&self) -> PathBuf {
+        self.path.join("stopped")
     }
 
     /// Returns whether a person stopped the daemon and nobody has started one since.
     pub(crate) fn is_stopped(&self) -> bool {
-        self.stopped().exists()
+        self.stopped_path().exists()
     }
 
     /// Records that a person has stopped the daemon, or that a daemon runs. Does nothing if the
     /// data directory does not exist.
-    pub(crate) fn note_stopped(&self, is_stopped: bool) -> std::io::Result<()> {
-        let file = self.stopped();
-        let noted = if is_stopped { std::fs::write(file, "") } else { std::fs::remove_file(file) };
+    pub(crate) fn record_stopped(&self, is_stopped: bool) -> std::io::Result<()> {
+        let file = self.stopped_path();
+        let noted = if is_stopped {
+            std::fs::write(file, "")
+        } else {
+            std::fs::remove_file(file)
+        };
         match noted {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
             _ => Ok(()),
@@ -137,51 +150,60 @@ impl Place {
 
     /// Returns the socket's path. The kernel accepts at most 107 bytes, so a longer path goes
     /// through an open directory.
-    pub(crate) fn short_socket(&self) -> Result<ShortPath, Failed> {
-        let path = self.dir.join(wire::SOCKET);
+    pub(crate) fn short_socket(&self) -> Result<ShortPath, CommandError> {
+        let path = self.path.join(composition::SOCKET_FILE);
         if path.as_os_str().len() < 100 {
             return Ok(ShortPath { path, _dir: None });
         }
         use std::os::fd::AsRawFd;
-        let dir = File::open(&self.dir).map_err(|it| self.broken(&it))?;
-        Ok(ShortPath { path: PathBuf::from(format!("/proc/self/fd/{}/daemon.sock", dir.as_raw_fd())), _dir: Some(dir) })
+        let dir = File::open(&self.path).map_err(|it| self.io_error(&it))?;
+        Ok(ShortPath {
+            path: PathBuf::from(format!("/proc/self/fd/{}/daemon.sock", dir.as_raw_fd())),
+            _dir: Some(dir),
+        })
     }
 
     /// Returns whether a daemon uses the directory. A daemon holds the lock as long as it lives.
-    pub(crate) fn is_taken(&self) -> Result<bool, Failed> {
-        let lock = match File::open(self.dir.join("daemon.lock")) {
+    pub(crate) fn is_locked(&self) -> Result<bool, CommandError> {
+        let lock = match File::open(self.path.join("daemon.lock")) {
             Ok(lock) => lock,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(false),
-            Err(error) => return Err(self.broken(&error)),
+            Err(error) => return Err(self.io_error(&error)),
         };
         match rustix::fs::flock(&lock, rustix::fs::FlockOperation::NonBlockingLockShared) {
             Ok(()) => Ok(false),
             Err(rustix::io::Errno::WOULDBLOCK) => Ok(true),
-            Err(error) => Err(self.broken(&error.into())),
+            Err(error) => Err(self.io_error(&error.into())),
         }
     }
 
     /// Returns whether a daemon, a runner or an agent test manages the programs of this data
     /// directory. If that cannot be found out, the answer is yes.
-    pub(crate) fn is_watched(&self) -> bool {
-        let is_free = |name: &str| match File::open(self.dir.join(name)) {
-            Ok(lock) => rustix::fs::flock(&lock, rustix::fs::FlockOperation::NonBlockingLockShared).is_ok(),
+    pub(crate) fn is_supervised(&self) -> bool {
+        let is_free = |name: &str| match File::open(self.path.join(name)) {
+            Ok(lock) => {
+                rustix::fs::flock(&lock, rustix::fs::FlockOperation::NonBlockingLockShared).is_ok()
+            }
             Err(error) => error.kind() == std::io::ErrorKind::NotFound,
         };
         // `regatta agent test` manages the programs of its data directory with a file `leash`
         // beside the directory.
-        let on_leash = self.dir.parent().is_some_and(|place| place.join("leash").exists());
+        let on_leash = self
+            .path
+            .parent()
+            .is_some_and(|place| place.join("leash").exists());
         on_leash || !is_free("daemon.lock") || !is_free("runner.lock")
     }
 
     /// Returns whether the disk of the directory is full.
-    pub(crate) fn is_full(&self) -> bool {
-        rustix::fs::statvfs(&self.dir).is_ok_and(|it| it.f_bavail.saturating_mul(it.f_frsize) < 64 * 1024)
+    pub(crate) fn is_disk_full(&self) -> bool {
+        rustix::fs::statvfs(&self.path)
+            .is_ok_and(|it| it.f_bavail.saturating_mul(it.f_frsize) < 64 * 1024)
     }
 
     /// Returns the error for an I/O error in the data directory.
-    pub(crate) fn broken(&self, error: &std::io::Error) -> Failed {
-        let dir = self.dir.display();
+    pub(crate) fn io_error(&self, error: &std::io::Error) -> CommandError {
+        let dir = self.path.display();
         let (code, what, hint) = match error.kind() {
             std::io::ErrorKind::PermissionDenied => (
                 "read_only",
@@ -193,15 +215,23 @@ impl Place {
                 "is on a read-only file system",
                 "set REGATTA_DATA_DIR to a directory that you can write",
             ),
-            std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded => {
-                ("disk_full", "has no room left", "free some space on that disk and try again; nothing was lost")
-            }
-            std::io::ErrorKind::NotADirectory | std::io::ErrorKind::AlreadyExists => {
-                ("bad_config", "is not a directory", "set REGATTA_DATA_DIR to a directory")
-            }
+            std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded => (
+                "disk_full",
+                "has no room left",
+                "free some space on that disk and try again; nothing was lost",
+            ),
+            std::io::ErrorKind::NotADirectory | std::io::ErrorKind::AlreadyExists => (
+                "bad_config",
+                "is not a directory",
+                "set REGATTA_DATA_DIR to a directory",
+            ),
             _ => ("io", "cannot be used", "see what is wrong: regatta doctor"),
         };
-        failed(code, format!("the data directory {dir} {what}: {error}"), hint)
+        command_error(
+            code,
+            format!("the data directory {dir} {what}: {error}"),
+            hint,
+        )
     }
 }
 
@@ -213,32 +243,41 @@ pub(crate) fn random_hex(bytes: usize) -> std::io::Result<String> {
 }
 
 /// Reads the token that every caller must send.
-pub(crate) fn read_token(place: &Place) -> Result<String, Failed> {
-    match std::fs::read_to_string(place.token()) {
+pub(crate) fn read_token(place: &DataDir) -> Result<String, CommandError> {
+    match std::fs::read_to_string(place.token_path()) {
         Ok(token) => Ok(token.trim().to_owned()),
-        Err(error) => Err(failed(
+        Err(error) => Err(command_error(
             "no_token",
-            format!("could not read the token in {}: {error}", place.token().display()),
-            "the daemon creates it at its first start: regatta up; for another daemon (--server), set REGATTA_TOKEN",
+            format!(
+                "could not read the token in {}: {error}",
+                place.token_path().display()
+            ),
+            "the daemon creates it at its first start: regatta up; for another daemon (--server), \
+            set REGATTA_TOKEN",
         )),
     }
 }
 
 /// Opens a handle of a process, so that a caller can wait for its end even if the number is used
 /// again.
-pub(crate) fn hold(pid: u32) -> Option<OwnedFd> {
+pub(crate) fn open_process_handle(pid: u32) -> Option<OwnedFd> {
     let pid = rustix::process::Pid::from_raw(i32::try_from(pid).ok()?)?;
     rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty()).ok()
 }
 
 /// Waits until the process has ended, at most for `patience`.
-pub(crate) fn see_off(process: &OwnedFd, patience: Duration) {
+pub(crate) fn wait_for_exit(process: &OwnedFd, patience: Duration) {
     let deadline = Instant::now() + patience;
     loop {
         let left = deadline.saturating_duration_since(Instant::now());
-        let left =
-            rustix::event::Timespec { tv_sec: left.as_secs().cast_signed(), tv_nsec: left.subsec_nanos().into() };
-        let mut fds = [rustix::event::PollFd::new(process, rustix::event::PollFlags::IN)];
+        let left = rustix::event::Timespec {
+            tv_sec: left.as_secs().cast_signed(),
+            tv_nsec: left.subsec_nanos().into(),
+        };
+        let mut fds = [rustix::event::PollFd::new(
+            process,
+            rustix::event::PollFlags::IN,
+        )];
         match rustix::event::poll(&mut fds, Some(&left)) {
             Err(rustix::io::Errno::INTR) => {}
             _ => return,
@@ -247,14 +286,19 @@ pub(crate) fn see_off(process: &OwnedFd, patience: Duration) {
 }
 
 /// Reads the card of a daemon that is ready.
-pub(crate) fn read_card(place: &Place) -> Option<Card> {
-    serde_json::from_slice(&std::fs::read(place.card()).ok()?).ok()
+pub(crate) fn read_daemon_info(place: &DataDir) -> Option<DaemonInfo> {
+    serde_json::from_slice(&std::fs::read(place.info_path()).ok()?).ok()
 }
 
 /// Writes a file completely or not at all, readable by its owner only (D8).
-pub(crate) fn write_whole(path: &Path, text: &str) -> std::io::Result<()> {
+pub(crate) fn write_atomically(path: &Path, text: &str) -> std::io::Result<()> {
     let temporary = path.with_extension("new");
-    let mut file = std::fs::OpenOptions::new().create(true).truncate(true).write(true).mode(0o600).open(&temporary)?;
+    let mut file = std::fs::OpenOptions::new()
+        .create(true)
+        .truncate(true)
+        .write(true)
+        .mode(0o600)
+        .open(&temporary)?;
     file.write_all(text.as_bytes())?;
     file.sync_all()?;
     std::fs::rename(&temporary, path)?;
@@ -262,96 +306,122 @@ pub(crate) fn write_whole(path: &Path, text: &str) -> std::io::Result<()> {
 }
 
 /// Returns the token, and creates it at the first start from 256 random bits.
-fn make_token(place: &Place) -> Result<String, Failed> {
+fn load_or_create_token(place: &DataDir) -> Result<String, CommandError> {
     if let Ok(token) = read_token(place)
         && token.len() >= 32
     {
         return Ok(token);
     }
-    let token = random_hex(32).map_err(|it| place.broken(&it))?;
-    write_whole(&place.token(), &format!("{token}\n")).map_err(|it| place.broken(&it))?;
+    let token = random_hex(32).map_err(|it| place.io_error(&it))?;
+    write_atomically(&place.token_path(), &format!("{token}\n"))
+        .map_err(|it| place.io_error(&it))?;
     Ok(token)
 }
 
 /// Locks the data directory for this process. A second daemon gets an error that names the first
 /// one.
-fn take(place: &Place) -> Result<File, Failed> {
-    let path = place.dir.join("daemon.lock");
+fn lock_data_dir(place: &DataDir) -> Result<File, CommandError> {
+    let path = place.path.join("daemon.lock");
     let lock = std::fs::OpenOptions::new()
         .create(true)
         .truncate(false)
         .write(true)
         .mode(0o600)
         .open(path)
-        .map_err(|it| place.broken(&it))?;
+        .map_err(|it| place.io_error(&it))?;
     let mut taken = Err(rustix::io::Errno::WOULDBLOCK);
     for round in 0..10 {
         taken = rustix::fs::flock(&lock, rustix::fs::FlockOperation::NonBlockingLockExclusive);
         if taken != Err(rustix::io::Errno::WOULDBLOCK) {
             break;
         }
-        // Another process may hold the lock for a moment only to check it, as `is_taken` does.
+        // Another process may hold the lock for a moment only to check it, as `is_locked` does.
         std::thread::sleep(std::time::Duration::from_millis(round));
     }
     match taken {
         Ok(()) => Ok(lock),
         Err(rustix::io::Errno::WOULDBLOCK) => {
-            let who = match read_card(place) {
+            let who = match read_daemon_info(place) {
                 Some(card) => format!("pid {}, at {}", card.pid, card.url),
                 None => "it is still starting".into(),
             };
-            Err(failed(
+            Err(command_error(
                 "already_running",
-                format!("a daemon already runs on {} ({who})", place.dir.display()),
+                format!("a daemon already runs on {} ({who})", place.path.display()),
                 "use it as it is: regatta status; or stop it: regatta down",
             ))
         }
-        Err(error) => Err(place.broken(&error.into())),
+        Err(error) => Err(place.io_error(&error.into())),
     }
 }
 
 /// Runs the daemon in the foreground until a signal or a request stops it.
-pub(crate) fn serve(out: &Out, data_dir: &Path, wished: Listen) -> Said {
-    let place = Place::new(data_dir);
-    place.make()?;
-    let _lock = take(&place)?; // declared first, so it is released last, when everything else is closed
+pub(crate) fn serve(out: &Output, data_dir: &Path, wished: ListenArgs) -> CommandResult {
+    let place = DataDir::new(data_dir);
+    place.create()?;
+    // declared first, so it is released last, when everything else is closed
+    let _lock = lock_data_dir(&place)?;
     // The card of a killed daemon names an address that no daemon has any more.
-    let unclean = place.card().exists();
-    let _absent = std::fs::remove_file(place.card());
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+    let unclean = place.info_path().exists();
+    let _absent = std::fs::remove_file(place.info_path());
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build();
     let runtime = runtime.map_err(|it| {
-        failed("io", format!("could not start the async runtime: {it}"), "close other programs and try again")
+        command_error(
+            "io",
+            format!("could not start the async runtime: {it}"),
+            "close other programs and try again",
+        )
     })?;
     // Transparent huge pages would waste memory in an idle daemon.
     let _only_larger = rustix::thread::disable_transparent_huge_pages(true);
-    let keyring = Keyring::open(&place.dir, make_token(&place)?).map_err(|it| {
-        let what = format!("could not read the tokens in {}: {it}", place.dir.display());
-        failed("bad_config", what, "fix tokens.json, or move it away, which revokes every token in it")
+    let keyring = TokenStore::open(&place.path, load_or_create_token(&place)?).map_err(|it| {
+        let what = format!(
+            "could not read the tokens in {}: {it}",
+            place.path.display()
+        );
+        command_error(
+            "bad_config",
+            what,
+            "fix tokens.json, or move it away, which revokes every token in it",
+        )
     })?;
     // Bind before the engine starts, because the engine gives our address to attempts. Callers wait
     // until the server runs.
-    let Bound { tcp, outside } = runtime.block_on(bind::bind(&place, &wished))?;
-    let traces = Collector::from(|name| std::env::var(name).ok().filter(|it| !it.is_empty()))
-        .map_err(|it| failed("bad_config", it, "fix or unset OTEL_EXPORTER_OTLP_ENDPOINT"))?;
-    let address = tcp.local_addr().map_err(|it| place.broken(&it))?;
-    let mint = keyring.mint().clone();
+    let BoundListeners {
+        tcp,
+        public_listener: outside,
+    } = runtime.block_on(listen_address::bind(&place, &wished))?;
+    let traces =
+        TraceCollector::from_env(|name| std::env::var(name).ok().filter(|it| !it.is_empty()))
+            .map_err(|it| {
+                command_error("bad_config", it, "fix or unset OTEL_EXPORTER_OTLP_ENDPOINT")
+            })?;
+    let address = tcp.local_addr().map_err(|it| place.io_error(&it))?;
+    let mint = keyring.minter().clone();
     let of_firings = mint.clone();
-    let tools = Tools {
-        server: format!("http://{address}"),
-        mint: Arc::new(move |id, fence| mint.token(id, fence)),
-        mint_firing: Arc::new(move |id, fence| of_firings.token_of_firing(id, fence)),
+    let tools = ToolServer {
+        url: format!("http://{address}"),
+        mint_attempt_token: Arc::new(move |id, fence| mint.attempt_token(id, fence)),
+        mint_firing_token: Arc::new(move |id, fence| of_firings.firing_token(id, fence)),
     };
-    let (ports, settings) = wire::ports(data_dir, tools)?;
+    let (ports, settings) = composition::open_ports(data_dir, tools)?;
     let (engine, recovered) = Engine::start(ports, settings).map_err(|it| match it {
-        regatta_engine::Failure::Store(error) => wire::from_store(error),
-        other => failed("io", other.to_string(), "see what is wrong: regatta doctor"),
+        regatta_engine::CommandFailure::Store(error) => composition::store_error(error),
+        other => command_error("io", other.to_string(), "see what is wrong: regatta doctor"),
     })?;
-    if let Err(error) = place.note_stopped(false) {
-        tracing::warn!("could not remove {}: {error}", place.stopped().display());
+    if let Err(error) = place.record_stopped(false) {
+        tracing::warn!(
+            "could not remove {}: {error}",
+            place.stopped_path().display()
+        );
     }
     if recovered.effects > 0 {
         tracing::info!(
-            "recovered: {} tasks open, {} attempts live, {} landings, {} claims, {} effects to perform",
+            "recovered: {} tasks open, {} attempts live, {} landings, {} claims, {} effects to \
+            perform",
             recovered.open_tasks,
             recovered.attempts,
             recovered.landings,
@@ -360,28 +430,51 @@ pub(crate) fn serve(out: &Out, data_dir: &Path, wished: Listen) -> Said {
         );
     }
     let board = engine.board();
-    let mut agents: Vec<String> = board.attempts.values().map(|it| it.agent.to_string()).collect();
+    let mut agents: Vec<String> = board
+        .attempts
+        .values()
+        .map(|it| it.agent.to_string())
+        .collect();
     agents.sort_unstable();
     agents.dedup();
-    let takeover = Takeover {
+    let takeover = RecoveredWork {
         unclean,
         agents,
-        queue: board.landings.values().map(|it| it.task.to_string()).collect(),
+        queue: board
+            .landings
+            .values()
+            .map(|it| it.task.to_string())
+            .collect(),
         attempts: recovered.attempts,
         landings: recovered.landings,
         claims: recovered.claims,
         open_tasks: recovered.open_tasks,
     };
     let found = (unclean || recovered.effects > 0).then_some(takeover);
-    set_limits(&engine)?;
+    set_machine_limits(&engine)?;
     let files = Arc::new(ProjectFiles::new(engine.clone()));
-    runtime.spawn(files.clone().watch());
-    let entrance = Entrance { keyring, tcp, outside, traces, found, web_dir: wished.web_dir.clone(), files };
+    runtime.spawn(files.clone().apply_until_daemon_ends());
+    let entrance = ServerSetup {
+        token_store: keyring,
+        tcp,
+        public_listener: outside,
+        traces,
+        recovered: found,
+        web_dir: wished.web_dir.clone(),
+        project_files: files,
+    };
     let (dir, clear) = (data_dir.to_owned(), std::time::Duration::from_secs(3600));
-    runtime.spawn(crate::notices::tell(engine.clone()));
-    let (sweeper, own) = (engine.clone(), data_dir.canonicalize().unwrap_or_else(|_| data_dir.to_owned()));
+    runtime.spawn(crate::notifications::send_notifications(engine.clone()));
+    let (sweeper, own) = (
+        engine.clone(),
+        data_dir
+            .canonicalize()
+            .unwrap_or_else(|_| data_dir.to_owned()),
+    );
     runtime.spawn_blocking(move || {
-        wire::sweep_at_start(&own, |attempt| sweeper.board().attempts.contains_key(&attempt));
+        composition::sweep_at_start(&own, |attempt| {
+            sweeper.board().attempts.contains_key(&attempt)
+        });
     });
     let housekeeper = engine.clone();
     runtime.spawn(async move {
@@ -391,97 +484,158 @@ pub(crate) fn serve(out: &Out, data_dir: &Path, wished: Listen) -> Said {
             let (dir, engine) = (dir.clone(), housekeeper.clone());
             // This task ends with the daemon, wherever it is.
             let _ended = tokio::task::spawn_blocking(move || {
-                let Some(today_unix_ms) = wire::retention_date(&dir) else { return };
-                wire::clear_up(&dir, nth > 0, today_unix_ms);
+                let Some(today_unix_ms) = composition::retention_date(&dir) else {
+                    return;
+                };
+                composition::prune_old_data(&dir, nth > 0, today_unix_ms);
                 match engine.forget_dropped(today_unix_ms) {
                     Ok(0) => {}
-                    Ok(many) => tracing::info!("deleted the kept work of {many} attempts that were dropped a month ago"),
-                    Err(error) => tracing::warn!("could not delete the kept work of dropped attempts: {error}"),
+                    Ok(many) => tracing::info!(
+                        "deleted the kept work of {many} attempts that were dropped a month ago"
+                    ),
+                    Err(error) => tracing::warn!(
+                        "could not delete the kept work of dropped attempts: {error}"
+                    ),
                 }
             })
             .await;
         }
     });
-    let ended = runtime.block_on(open_doors(out, &place, engine.clone(), entrance));
+    let ended = runtime.block_on(run_server(out, &place, engine.clone(), entrance));
     engine.shutdown();
     // Card and socket announce a running daemon, so they are removed before the lock is released.
-    let _gone = std::fs::remove_file(place.card());
-    let _gone = std::fs::remove_file(place.dir.join("daemon.sock"));
+    let _gone = std::fs::remove_file(place.info_path());
+    let _gone = std::fs::remove_file(place.path.join("daemon.sock"));
     ended.map(|_| ())
 }
 
 /// Sets the limits of the machine: from the settings where they exist, otherwise from the machine's
 /// size.
-fn set_limits(engine: &Engine) -> Said {
+fn set_machine_limits(engine: &Engine) -> CommandResult {
     let mut limits = engine.board().limits;
-    limits.landing_slots = crate::machine::slots();
-    let settings = settings::all(Path::new("/"))?;
-    let chosen = settings.iter().find(|it| it.name == "daemon.max_attempts" && it.origin != "default");
-    let mend = || format!("fix it in {}", chosen.map_or("config.toml", |it| it.origin.as_str()));
+    limits.landing_slots = crate::capacity::validation_slots();
+    let settings = settings::resolve_all(Path::new("/"))?;
+    let chosen = settings
+        .iter()
+        .find(|it| it.name == "daemon.max_attempts" && it.origin != "default");
+    let mend = || {
+        format!(
+            "fix it in {}",
+            chosen.map_or("config.toml", |it| it.origin.as_str())
+        )
+    };
     if let Some(chosen) = chosen {
         limits.max_attempts = chosen.value.parse().map_err(|_| {
-            let what = format!("daemon.max_attempts is {:?}, which is not a number", chosen.value);
-            failed("bad_config", what, mend())
+            let what = format!(
+                "daemon.max_attempts is {:?}, which is not a number",
+                chosen.value
+            );
+            command_error("bad_config", what, mend())
         })?;
     }
     let command = regatta_core::command::Command::SetLimits { limits };
-    let request = regatta_core::command::Request { by: regatta_core::command::Actor::Regatta, key: None, command };
-    engine.submit(request).map(|_| ()).map_err(|it| failed("bad_config", it.to_string(), mend()))
+    let request = regatta_core::command::Request {
+        by: regatta_core::command::Actor::Regatta,
+        key: None,
+        command,
+    };
+    engine
+        .submit(request)
+        .map(|_| ())
+        .map_err(|it| command_error("bad_config", it.to_string(), mend()))
 }
 
 /// The values that the server needs to accept callers.
-struct Entrance {
-    keyring: Keyring,
+struct ServerSetup {
+    token_store: TokenStore,
     tcp: TcpListener,
-    outside: Option<Outside>,
-    traces: Option<Collector>,
-    found: Option<Takeover>,
+    public_listener: Option<PublicListener>,
+    traces: Option<TraceCollector>,
+    recovered: Option<RecoveredWork>,
     web_dir: Option<PathBuf>,
-    files: Arc<ProjectFiles>,
+    project_files: Arc<ProjectFiles>,
 }
 
-async fn open_doors(out: &Out, place: &Place, engine: Engine, entrance: Entrance) -> Result<Ended, Failed> {
-    let Entrance { keyring, tcp, outside, traces, found, web_dir, files } = entrance;
-    let address = tcp.local_addr().map_err(|it| place.broken(&it))?;
+async fn run_server(
+    out: &Output,
+    place: &DataDir,
+    engine: Engine,
+    entrance: ServerSetup,
+) -> Result<ShutdownCause, CommandError> {
+    let ServerSetup {
+        token_store: keyring,
+        tcp,
+        public_listener: outside,
+        traces,
+        recovered: found,
+        web_dir,
+        project_files: files,
+    } = entrance;
+    let address = tcp.local_addr().map_err(|it| place.io_error(&it))?;
     // Bridges start before the daemon reports that it is ready, so that their errors reach the
     // caller who starts it.
-    let bridges = crate::bridges::Running::start(&engine, &place.dir).await?;
-    let bridges = bridges.map(|it| Box::new(it) as Box<dyn regatta_server::Bridges>);
+    let bridges = crate::bridges::RunningBridges::start(&engine, &place.path).await?;
+    let bridges = bridges.map(|it| Box::new(it) as Box<dyn regatta_server::BridgeControl>);
     let unix = bind_unix(place);
-    let mut terminate = signal(SignalKind::terminate()).map_err(|it| place.broken(&it))?;
-    let mut interrupt = signal(SignalKind::interrupt()).map_err(|it| place.broken(&it))?;
-    let card = Card {
+    let mut terminate = signal(SignalKind::terminate()).map_err(|it| place.io_error(&it))?;
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(|it| place.io_error(&it))?;
+    let card = DaemonInfo {
         url: format!("http://{address}/"),
         pid: std::process::id(),
-        data_dir: place.dir.display().to_string(),
+        data_dir: place.path.display().to_string(),
         version: env!("CARGO_PKG_VERSION").into(),
-        outside: outside.as_ref().and_then(bind::url),
+        outside: outside.as_ref().and_then(listen_address::public_url),
         recovered: found,
     };
     let recovered = card.recovered.as_ref().filter(|it| it.unclean).map(|it| {
-        format!("recovered after an unclean stop: {} tasks open, {} attempts resumed", it.open_tasks, it.attempts)
+        format!(
+            "recovered after an unclean stop: {} tasks open, {} attempts resumed",
+            it.open_tasks, it.attempts
+        )
     });
-    let text = serde_json::to_string(&card).map_err(|it| failed("bug", it.to_string(), "please report this"))?;
-    write_whole(&place.card(), &text).map_err(|it| place.broken(&it))?;
-    out.answer("ready", &card, &[], |_| {
-        let outside = card.outside.as_ref().map_or(String::new(), |it| format!(" and {it}"));
-        format!("ready at {}{outside} (pid {}, data in {})\n", card.url, card.pid, card.data_dir)
+    let text = serde_json::to_string(&card)
+        .map_err(|it| command_error("bug", it.to_string(), "please report this"))?;
+    write_atomically(&place.info_path(), &text).map_err(|it| place.io_error(&it))?;
+    out.print_answer("ready", &card, &[], |_| {
+        let outside = card
+            .outside
+            .as_ref()
+            .map_or(String::new(), |it| format!(" and {it}"));
+        format!(
+            "ready at {}{outside} (pid {}, data in {})\n",
+            card.url, card.pid, card.data_dir
+        )
     })?;
-    let dir = place.dir.clone();
-    let (watched, stopper) = (Place::new(&dir), engine.clone());
+    let dir = place.path.clone();
+    let (watched, stopper) = (DataDir::new(&dir), engine.clone());
     let signalled = async move {
         tokio::select! {
             _ = terminate.recv() => {}
             _ = interrupt.recv() => {}
-            () = data_dir_removed(&watched) => stop_without_data_dir(&watched, stopper).await,
+            () = wait_until_data_dir_removed(&watched) => stop_without_data_dir(&watched, stopper).await,
         }
     };
-    let doctor = crate::words::doctor::of_daemon(dir.clone());
-    let plans = std::sync::Arc::new(crate::words::goal::read);
-    let config: regatta_server::Config = Arc::new(move || files.apply());
-    let doors =
-        Doors { engine, keyring, tcp, outside, unix, dir, traces, web_dir, recovered, bridges, doctor, plans, config };
-    regatta_server::serve(doors, signalled).await.map_err(|it| place.broken(&it))
+    let doctor = crate::commands::doctor::daemon_doctor(dir.clone());
+    let plans = std::sync::Arc::new(crate::commands::goal::parse_planner_report);
+    let config: regatta_server::ApplyConfig = Arc::new(move || files.apply_changed());
+    let doors = ServerConfig {
+        engine,
+        tokens: keyring,
+        loopback_listener: tcp,
+        public_listener: outside,
+        unix_listener: unix,
+        data_dir: dir,
+        trace_collector: traces,
+        web_dir,
+        recovery_notice: recovered,
+        bridges,
+        doctor,
+        parse_plan: plans,
+        apply_config: config,
+    };
+    regatta_server::serve(doors, signalled)
+        .await
+        .map_err(|it| place.io_error(&it))
 }
 
 /// How often the daemon checks that its data directory still exists.
@@ -491,12 +645,14 @@ const DATA_DIR_INTERVAL: Duration = Duration::from_secs(2);
 const REMOVED_STOP_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Returns when the data directory is no longer the one that this daemon has locked.
-async fn data_dir_removed(place: &Place) {
-    let lock = place.dir.join("daemon.lock");
+async fn wait_until_data_dir_removed(place: &DataDir) {
+    let lock = place.path.join("daemon.lock");
     let identity = || std::fs::metadata(&lock).map(|found| (found.dev(), found.ino()));
     // Only a definite answer counts: a temporary disk error does not mean that the directory is
     // gone.
-    let Ok(own) = identity() else { return std::future::pending().await };
+    let Ok(own) = identity() else {
+        return std::future::pending().await;
+    };
     let mut round = tokio::time::interval(DATA_DIR_INTERVAL);
     loop {
         round.tick().await;
@@ -510,9 +666,13 @@ async fn data_dir_removed(place: &Place) {
 
 /// Stops the agents of a daemon whose data directory was removed, because nobody can reach it any
 /// more.
-async fn stop_without_data_dir(place: &Place, engine: Engine) {
-    tracing::error!("the data directory {} was removed, so the daemon and its agents stop", place.dir.display());
-    let stopped = tokio::task::spawn_blocking(move || engine.stop_attempts("the data directory was removed"));
+async fn stop_without_data_dir(place: &DataDir, engine: Engine) {
+    tracing::error!(
+        "the data directory {} was removed, so the daemon and its agents stop",
+        place.path.display()
+    );
+    let stopped =
+        tokio::task::spawn_blocking(move || engine.stop_attempts("the data directory was removed"));
     match tokio::time::timeout(REMOVED_STOP_TIMEOUT, stopped).await {
         Ok(Ok(Ok(left))) if left.is_empty() => {}
         Ok(Ok(Ok(left))) => tracing::error!("could not stop {}", left.join(", ")),
@@ -524,13 +684,23 @@ async fn stop_without_data_dir(place: &Place, engine: Engine) {
 
 /// Opens the unix socket for its owner only. Returns `None` if that fails, because loopback is
 /// enough.
-fn bind_unix(place: &Place) -> Option<UnixListener> {
-    let _stale = std::fs::remove_file(place.dir.join("daemon.sock")); // this process holds the lock, so nobody else uses the socket
-    let bound = place.short_socket().ok().and_then(|it| UnixListener::bind(it.path()).ok());
+fn bind_unix(place: &DataDir) -> Option<UnixListener> {
+    // this process holds the lock, so nobody else uses the socket
+    let _stale = std::fs::remove_file(place.path.join("daemon.sock"));
+    let bound = place
+        .short_socket()
+        .ok()
+        .and_then(|it| UnixListener::bind(it.path()).ok());
     if bound.is_some() {
-        let _mode = std::fs::set_permissions(place.dir.join("daemon.sock"), std::fs::Permissions::from_mode(0o600));
+        let _mode = std::fs::set_permissions(
+            place.path.join("daemon.sock"),
+            std::fs::Permissions::from_mode(0o600),
+        );
     } else {
-        tracing::warn!("could not open a unix socket in {}; callers use loopback", place.dir.display());
+        tracing::warn!(
+            "could not open a unix socket in {}; callers use loopback",
+            place.path.display()
+        );
     }
     bound
 }

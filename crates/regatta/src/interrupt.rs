@@ -10,43 +10,58 @@ use std::time::Duration;
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use crate::out::{Failed, failed};
+use crate::output::{CommandError, command_error};
 
 /// Receives Ctrl-C from its creation on, so that none is lost between two readers.
 pub(crate) struct Interrupts {
     runtime: Runtime,
-    heard: Signal,
+    ctrl_c: Signal,
 }
 
 impl Interrupts {
-    pub(crate) fn listen() -> Result<Interrupts, Failed> {
-        let broken = |it: std::io::Error| failed("io", format!("could not install the handler for Ctrl-C: {it}"), "try again");
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(broken)?;
+    pub(crate) fn install() -> Result<Interrupts, CommandError> {
+        let broken = |it: std::io::Error| {
+            command_error(
+                "io",
+                format!("could not install the handler for Ctrl-C: {it}"),
+                "try again",
+            )
+        };
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .map_err(broken)?;
         let heard = {
             let _inside = runtime.enter();
             signal(SignalKind::interrupt()).map_err(broken)?
         };
-        Ok(Interrupts { runtime, heard })
+        Ok(Interrupts {
+            runtime,
+            ctrl_c: heard,
+        })
     }
 
     /// Discards a Ctrl-C that another reader has already handled.
-    pub(crate) fn forget(&mut self) {
-        let _heard = self.within(Duration::from_millis(1));
+    pub(crate) fn discard_pending(&mut self) {
+        let _heard = self.wait_within(Duration::from_millis(1));
     }
 
     /// Returns whether Ctrl-C was pressed since the last check.
-    pub(crate) fn pending(&mut self) -> bool {
-        self.heard.poll_recv(&mut Context::from_waker(Waker::noop())).is_ready()
+    pub(crate) fn is_pending(&mut self) -> bool {
+        self.ctrl_c
+            .poll_recv(&mut Context::from_waker(Waker::noop()))
+            .is_ready()
     }
 
     /// Waits for Ctrl-C, and returns whether it came within `time`.
-    pub(crate) fn within(&mut self, time: Duration) -> bool {
-        let heard = &mut self.heard;
-        self.runtime.block_on(async { tokio::time::timeout(time, heard.recv()).await.is_ok() })
+    pub(crate) fn wait_within(&mut self, time: Duration) -> bool {
+        let heard = &mut self.ctrl_c;
+        self.runtime
+            .block_on(async { tokio::time::timeout(time, heard.recv()).await.is_ok() })
     }
 
     /// Asks a person a question. Returns `None` if the person presses Ctrl-C instead of answering.
-    pub(crate) fn ask(&mut self, question: &str) -> Option<String> {
+    pub(crate) fn ask_person(&mut self, question: &str) -> Option<String> {
         let _gone = write!(std::io::stderr(), "{question} ");
         let _gone = std::io::stderr().flush();
         let (tell, mut told) = tokio::sync::mpsc::channel(1);
@@ -56,7 +71,7 @@ impl Interrupts {
             let read = std::io::stdin().lock().read_line(&mut line);
             let _nobody = tell.blocking_send(read.is_ok_and(|it| it > 0).then_some(line));
         });
-        let heard = &mut self.heard;
+        let heard = &mut self.ctrl_c;
         self.runtime.block_on(async {
             tokio::select! {
                 line = told.recv() => line.flatten(),
@@ -67,17 +82,30 @@ impl Interrupts {
 }
 
 /// Receives the signals that end a program, so that the program can clean up first.
-pub(crate) struct EndSignals(Arc<AtomicU8>);
+pub(crate) struct TerminationSignals(Arc<AtomicU8>);
 
-impl EndSignals {
+impl TerminationSignals {
     /// Installs the handlers. Without them a signal would end the program at once.
-    pub(crate) fn listen() -> Result<EndSignals, Failed> {
-        let broken = |error: std::io::Error| failed("io", format!("could not install the signal handlers: {error}"), "try again");
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(broken)?;
+    pub(crate) fn install() -> Result<TerminationSignals, CommandError> {
+        let broken = |error: std::io::Error| {
+            command_error(
+                "io",
+                format!("could not install the signal handlers: {error}"),
+                "try again",
+            )
+        };
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .map_err(broken)?;
         let (mut interrupt, mut terminate, mut hangup) = {
             let _inside = runtime.enter();
             let listen = |kind| signal(kind).map_err(broken);
-            (listen(SignalKind::interrupt())?, listen(SignalKind::terminate())?, listen(SignalKind::hangup())?)
+            (
+                listen(SignalKind::interrupt())?,
+                listen(SignalKind::terminate())?,
+                listen(SignalKind::hangup())?,
+            )
         };
         let heard = Arc::new(AtomicU8::new(0));
         let hears = Arc::clone(&heard);
@@ -91,11 +119,11 @@ impl EndSignals {
                 hears.store(number, Ordering::SeqCst);
             });
         });
-        Ok(EndSignals(heard))
+        Ok(TerminationSignals(heard))
     }
 
     /// Returns the number of the signal that came, if one did.
-    pub(crate) fn came(&self) -> Option<u8> {
+    pub(crate) fn received(&self) -> Option<u8> {
         Some(self.0.load(Ordering::SeqCst)).filter(|number| *number != 0)
     }
 }

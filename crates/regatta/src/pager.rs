@@ -9,48 +9,63 @@ use crate::interrupt::Interrupts;
 
 /// The environment variables that select the pager, in order of precedence. An empty value disables
 /// the pager.
-const NAMES: [&str; 3] = ["REGATTA_PAGER", "GIT_PAGER", "PAGER"];
+const PAGER_VARIABLES: [&str; 3] = ["REGATTA_PAGER", "GIT_PAGER", "PAGER"];
 /// The options of `less`: exit at once if everything fits on one screen, ignore case, keep colours,
 /// do not clear the screen.
-const LESS: &str = "FIRX";
+const LESS_OPTIONS: &str = "FIRX";
 
 /// Returns the pager's command line, or `None` if no pager is wanted or available.
-pub(crate) fn chosen(env: impl Fn(&str) -> Option<OsString>, is_here: impl Fn(&str) -> bool) -> Option<String> {
-    let said = NAMES.iter().find_map(|it| env(it)).map(|it| it.to_string_lossy().trim().to_owned());
+pub(crate) fn choose_pager(
+    env: impl Fn(&str) -> Option<OsString>,
+    is_here: impl Fn(&str) -> bool,
+) -> Option<String> {
+    let said = PAGER_VARIABLES
+        .iter()
+        .find_map(|it| env(it))
+        .map(|it| it.to_string_lossy().trim().to_owned());
     match said {
         Some(it) if it.is_empty() || it == "cat" => None,
         Some(it) => Some(it),
-        None => is_here("less").then(|| format!("less -{LESS}")),
+        None => is_here("less").then(|| format!("less -{LESS_OPTIONS}")),
     }
 }
 
 /// Returns whether a program of that name can be started.
-pub(crate) fn is_here(program: &str) -> bool {
+pub(crate) fn is_installed(program: &str) -> bool {
     use std::os::unix::fs::PermissionsExt;
-    let can_run = |it: &Path| it.metadata().is_ok_and(|it| it.is_file() && it.permissions().mode() & 0o111 != 0);
+    let can_run = |it: &Path| {
+        it.metadata()
+            .is_ok_and(|it| it.is_file() && it.permissions().mode() & 0o111 != 0)
+    };
     let places = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&places).any(|it| can_run(&it.join(program)))
 }
 
 /// Shows a text in a pager. Returns false if the pager could not be started.
-pub(crate) fn show(line: &str, text: &str) -> bool {
+pub(crate) fn show_in_pager(line: &str, text: &str) -> bool {
     // The pager handles Ctrl-C itself. Without a handler here the signal would end us and leave the
     // pager without a parent.
-    let Ok(_deaf) = Interrupts::listen() else { return false };
+    let Ok(_deaf) = Interrupts::install() else {
+        return false;
+    };
     let mut command = Command::new("sh");
     command.args(["-c", line]).stdin(Stdio::piped());
-    for (name, value) in [("LESS", LESS), ("LV", "-c")] {
+    for (name, value) in [("LESS", LESS_OPTIONS), ("LV", "-c")] {
         if std::env::var_os(name).is_none() {
             command.env(name, value); // so that a pager without options shows colours too
         }
     }
-    let Ok(mut pager) = command.spawn() else { return false };
+    let Ok(mut pager) = command.spawn() else {
+        return false;
+    };
     if let Some(mut into) = pager.stdin.take() {
         // The reader may close the pager before the end of the text.
         let _left = into.write_all(text.as_bytes());
     }
     // The shell exits with 126 or 127 if it cannot start the program.
-    pager.wait().is_ok_and(|it| !matches!(it.code(), Some(126 | 127)))
+    pager
+        .wait()
+        .is_ok_and(|it| !matches!(it.code(), Some(126 | 127)))
 }
 
 #[cfg(test)]
@@ -60,16 +75,35 @@ mod tests {
     #[test]
     fn the_first_variable_wins_and_an_empty_one_disables_the_pager() {
         let with = |set: &[(&str, &str)], less: bool| {
-            let set: Vec<(String, String)> = set.iter().map(|it| (it.0.to_owned(), it.1.to_owned())).collect();
-            let env = move |name: &str| set.iter().find(|it| it.0 == name).map(|it| OsString::from(&it.1));
-            chosen(env, |it| less && it == "less")
+            let set: Vec<(String, String)> = set
+                .iter()
+                .map(|it| (it.0.to_owned(), it.1.to_owned()))
+                .collect();
+            let env = move |name: &str| {
+                set.iter()
+                    .find(|it| it.0 == name)
+                    .map(|it| OsString::from(&it.1))
+            };
+            choose_pager(env, |it| less && it == "less")
         };
         for (set, less, wanted) in [
             (&[][..], true, Some("less -FIRX")),
             (&[], false, None),
             (&[("PAGER", "more")], true, Some("more")),
-            (&[("PAGER", "more"), ("GIT_PAGER", "delta")], true, Some("delta")),
-            (&[("PAGER", "more"), ("GIT_PAGER", "delta"), ("REGATTA_PAGER", "less -S")], true, Some("less -S")),
+            (
+                &[("PAGER", "more"), ("GIT_PAGER", "delta")],
+                true,
+                Some("delta"),
+            ),
+            (
+                &[
+                    ("PAGER", "more"),
+                    ("GIT_PAGER", "delta"),
+                    ("REGATTA_PAGER", "less -S"),
+                ],
+                true,
+                Some("less -S"),
+            ),
             (&[("PAGER", "more"), ("REGATTA_PAGER", "")], true, None),
             (&[("PAGER", "cat")], true, None),
             (&[("PAGER", "more")], false, Some("more")),
@@ -80,8 +114,14 @@ mod tests {
 
     #[test]
     fn a_pager_that_does_not_start_shows_nothing() {
-        assert!(!show("no-such-pager-anywhere 2> /dev/null", "text"));
-        assert!(show("true", &"more than a pipe holds\n".repeat(100_000)), "a pager that is closed early is not an error");
-        assert!(is_here("sh") && !is_here("no-such-program-anywhere"));
+        assert!(!show_in_pager(
+            "no-such-pager-anywhere 2> /dev/null",
+            "text"
+        ));
+        assert!(
+            show_in_pager("true", &"more than a pipe holds\n".repeat(100_000)),
+            "a pager that is closed early is not an error"
+        );
+        assert!(is_installed("sh") && !is_installed("no-such-program-anywhere"));
     }
 }

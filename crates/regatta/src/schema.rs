@@ -1,34 +1,40 @@
 //! JSON Schemas of the program's inputs and outputs: those of the API, and those of plan and
 //! settings files.
 
-use regatta_agents::script::EXAMPLES;
-use regatta_core::session::Class;
+use regatta_agents::script::STEP_EXAMPLES;
+use regatta_core::agent_protocol::FailureClass;
 use serde_json::{Value, json};
 
-use crate::plan::fields::{EFFORTS, TYPES};
+use crate::plan::fields::{EFFORTS, ISSUE_TYPES};
 
 /// Returns the names of all schemas.
-pub(crate) fn kinds() -> Vec<String> {
-    regatta_api::schema::kinds().into_iter().chain(["plan".into(), "config".into()]).collect()
+pub(crate) fn schema_names() -> Vec<String> {
+    regatta_api::schema::all_kinds()
+        .into_iter()
+        .chain(["plan".into(), "config".into()])
+        .collect()
 }
 
 /// Returns the schema with the name `kind`.
-pub(crate) fn of(kind: &str) -> Option<Value> {
+pub(crate) fn schema_by_name(kind: &str) -> Option<Value> {
     match kind {
-        "plan" => Some(plan()),
-        "config" => Some(config()),
-        other => regatta_api::schema::of(other),
+        "plan" => Some(plan_schema()),
+        "config" => Some(config_schema()),
+        other => regatta_api::schema::schema_of(other),
     }
 }
 
-fn one_or_many() -> Value {
+fn string_or_list() -> Value {
     json!({ "anyOf": [{ "type": "string" }, { "type": "array", "items": { "type": "string" } }] })
 }
 
 /// Returns the schemas of a scripted agent's steps, by name.
-fn steps() -> Value {
+fn step_schemas() -> Value {
     let (text, number) = (json!({ "type": "string" }), json!({ "type": "number" }));
-    let (whole, truth) = (json!({ "type": "integer", "minimum": 0 }), json!({ "type": "boolean" }));
+    let (whole, truth) = (
+        json!({ "type": "integer", "minimum": 0 }),
+        json!({ "type": "boolean" }),
+    );
     let table = |properties: Value, required: &[&str]| json!({ "type": "object", "properties": properties, "required": required, "additionalProperties": false });
     let or_text = |long: Value| json!({ "anyOf": [text, long] });
     let texts = json!({ "type": "array", "items": text });
@@ -37,7 +43,7 @@ fn steps() -> Value {
     let kinds = json!({ "enum": [
         "read", "edit", "delete", "move", "search", "execute", "think", "fetch", "switch_mode", "other"
     ] });
-    let classes: Vec<Value> = Class::ALL.iter().map(|class| json!(class)).collect();
+    let classes: Vec<Value> = FailureClass::ALL.iter().map(|class| json!(class)).collect();
     let mut steps = json!({
         "say": text,
         "think": text,
@@ -71,14 +77,14 @@ fn steps() -> Value {
         )),
         "crash": truth,
     });
-    for (name, example) in EXAMPLES {
+    for (name, example) in STEP_EXAMPLES {
         steps[name]["examples"] = json!([format!("{{ {example} }}")]);
     }
     steps
 }
 
 /// Returns the schema of a plan file, in TOML or JSON.
-fn plan() -> Value {
+fn plan_schema() -> Value {
     let check = json!({
         "type": "object",
         "properties": { "file": { "type": "string" }, "pattern": { "type": "string" } },
@@ -89,7 +95,7 @@ fn plan() -> Value {
         "type": "object",
         "minProperties": 1,
         "maxProperties": 1,
-        "properties": steps(),
+        "properties": step_schemas(),
         "additionalProperties": false
     });
     let task = json!({
@@ -98,19 +104,19 @@ fn plan() -> Value {
             "id": { "type": "string" },
             "subject": { "type": "string", "maxLength": 300 },
             "description": { "type": "string" },
-            "issue_type": { "enum": TYPES.map(|it| it.0) },
-            "files": one_or_many(),
+            "issue_type": { "enum": ISSUE_TYPES.map(|it| it.0) },
+            "files": string_or_list(),
             "validation": {
                 "type": "object",
                 "properties": {
-                    "tests": one_or_many(),
-                    "lint": one_or_many(),
-                    "files_exist": one_or_many(),
+                    "tests": string_or_list(),
+                    "lint": string_or_list(),
+                    "files_exist": string_or_list(),
                     "content_check": { "anyOf": [check, { "type": "array", "items": check }] }
                 },
                 "additionalProperties": false
             },
-            "blocked_by": one_or_many(),
+            "blocked_by": string_or_list(),
             "priority": { "type": "integer", "minimum": 0, "maximum": 9 },
             "expects": { "enum": ["changes", "report"] },
             "effort": { "enum": EFFORTS },
@@ -134,17 +140,22 @@ fn plan() -> Value {
 
 /// Returns the schema of `regatta.toml` and `config.toml`: the settings of a project from the API,
 /// and those of this program.
-fn config() -> Value {
-    let table =
-        |properties: Value| json!({ "type": "object", "properties": properties, "additionalProperties": false });
+fn config_schema() -> Value {
+    let table = |properties: Value| json!({ "type": "object", "properties": properties, "additionalProperties": false });
     let strings = json!({ "type": "array", "items": { "type": "string" } });
-    let mut schema = regatta_api::schema::settings();
+    let mut schema = regatta_api::schema::settings_schema();
     schema["$schema"] = json!("https://json-schema.org/draft/2020-12/schema");
     schema["title"] = json!("config");
     schema["description"] = json!("regatta.toml in a repository, or config.toml of a user.");
     let ours = [
-        ("project", json!({ "name": { "type": "string" }, "trunk": { "type": "string" } })),
-        ("validation", json!({ "commands": strings, "timeout": { "type": "string" } })),
+        (
+            "project",
+            json!({ "name": { "type": "string" }, "trunk": { "type": "string" } }),
+        ),
+        (
+            "validation",
+            json!({ "commands": strings, "timeout": { "type": "string" } }),
+        ),
         (
             "daemon",
             json!({
@@ -160,7 +171,8 @@ fn config() -> Value {
     for (name, properties) in ours {
         schema["properties"][name] = table(properties);
     }
-    let dollars = json!({ "type": "number", "minimum": 0, "description": "US dollars for a million tokens" });
+    let dollars =
+        json!({ "type": "number", "minimum": 0, "description": "US dollars for a million tokens" });
     let mut price = table(json!({
         "model": { "type": "string", "description": "A model's name; * stands for anything" },
         "input": dollars, "output": dollars, "cached_input": dollars, "cache_write": dollars,
@@ -170,16 +182,18 @@ fn config() -> Value {
     let text = json!({ "type": "string" });
     let agent = table(json!({ "command": text, "preset": text, "default": { "type": "boolean" } }));
     schema["properties"]["agents"] = json!({ "type": "object", "additionalProperties": agent });
-    schema["properties"]["bridges"] = bridges(&text, &strings);
+    schema["properties"]["bridges"] = bridges_schema(&text, &strings);
     schema
 }
 
 /// Returns the schema of `[bridges]`, which only the user's own file has.
-fn bridges(text: &Value, strings: &Value) -> Value {
-    let table =
-        |properties: Value| json!({ "type": "object", "properties": properties, "additionalProperties": false });
+fn bridges_schema(text: &Value, strings: &Value) -> Value {
+    let table = |properties: Value| json!({ "type": "object", "properties": properties, "additionalProperties": false });
     let follow_ups = json!({ "enum": ["mention", "last", "last_active", "all", "never"] });
-    let (deliver, context) = (json!({ "enum": ["review", "land", "pull"] }), json!({ "enum": ["none", "thread"] }));
+    let (deliver, context) = (
+        json!({ "enum": ["review", "land", "pull"] }),
+        json!({ "enum": ["none", "thread"] }),
+    );
     let map = table(json!({
         "slack": text, "github": text, "linear": text, "telegram": text, "project": text, "directory": text,
         "prompt": text, "deliver": deliver, "follow_ups": follow_ups, "context": context,
@@ -202,18 +216,24 @@ mod tests {
     /// The schema has exactly the tables that the program reads from a settings file.
     #[test]
     fn the_schema_of_settings_has_every_table_and_no_other() {
-        let schema = config();
+        let schema = config_schema();
         let known: Vec<&String> = schema["properties"].as_object().unwrap().keys().collect();
-        let file = toml::Value::try_from(crate::settings::File::default()).unwrap();
+        let file = toml::Value::try_from(crate::settings::SettingsFile::default()).unwrap();
         let read: Vec<&String> = file.as_table().unwrap().keys().collect();
         let mut all: Vec<&String> = read.iter().chain(&known).copied().collect();
         all.sort_unstable();
         all.dedup();
-        assert_eq!((all.len(), known.len()), (read.len(), read.len()), "{read:?} and {known:?}");
+        assert_eq!(
+            (all.len(), known.len()),
+            (read.len(), read.len()),
+            "{read:?} and {known:?}"
+        );
         assert_eq!(schema["additionalProperties"], false);
         // The schema also has every setting of the bridges.
-        let known = schema["properties"]["bridges"]["properties"].as_object().unwrap();
-        let read = serde_json::to_value(regatta_bridges::registry::Config::default()).unwrap();
+        let known = schema["properties"]["bridges"]["properties"]
+            .as_object()
+            .unwrap();
+        let read = serde_json::to_value(regatta_bridges::config::BridgesConfig::default()).unwrap();
         let mut read: Vec<&String> = read.as_object().unwrap().keys().collect();
         let mut known: Vec<&String> = known.keys().collect();
         read.sort_unstable();
@@ -221,7 +241,7 @@ mod tests {
         assert_eq!(known, read);
     }
 
-    use regatta_agents::script::STEPS;
+    use regatta_agents::script::STEP_NAMES;
 
     use crate::plan;
 
@@ -237,8 +257,12 @@ mod tests {
             Some("boolean") => json!(true),
             Some("array") => json!([sample(&schema["items"], all)]),
             Some("object") => {
-                let required: Vec<&str> =
-                    schema["required"].as_array().unwrap().iter().filter_map(Value::as_str).collect();
+                let required: Vec<&str> = schema["required"]
+                    .as_array()
+                    .unwrap()
+                    .iter()
+                    .filter_map(Value::as_str)
+                    .collect();
                 let fields = schema["properties"].as_object().unwrap().iter();
                 fields
                     .filter(|(name, _)| all || required.contains(&name.as_str()))
@@ -254,19 +278,39 @@ mod tests {
     /// omitted.
     #[test]
     fn the_schema_describes_every_step_as_the_scripted_agent_reads_it() {
-        let read = |name: &str, value: &Value| regatta_agents::script::parse(&json!([{ name: value }]).to_string());
-        for (name, schema) in steps().as_object().unwrap() {
-            let forms = schema["anyOf"].as_array().cloned().unwrap_or_else(|| vec![schema.clone()]);
+        let read = |name: &str, value: &Value| {
+            regatta_agents::script::parse_script(&json!([{ name: value }]).to_string())
+        };
+        for (name, schema) in step_schemas().as_object().unwrap() {
+            let forms = schema["anyOf"]
+                .as_array()
+                .cloned()
+                .unwrap_or_else(|| vec![schema.clone()]);
             for form in &forms {
-                assert!(form.get("type").or(form.get("const")).is_some(), "{name} has an empty schema");
+                assert!(
+                    form.get("type").or(form.get("const")).is_some(),
+                    "{name} has an empty schema"
+                );
                 for all in [true, false] {
                     let value = sample(form, all);
-                    assert!(read(name, &value).is_ok(), "{name} = {value}: {:?}", read(name, &value));
+                    assert!(
+                        read(name, &value).is_ok(),
+                        "{name} = {value}: {:?}",
+                        read(name, &value)
+                    );
                 }
-                for field in form["required"].as_array().into_iter().flatten().filter_map(Value::as_str) {
+                for field in form["required"]
+                    .as_array()
+                    .into_iter()
+                    .flatten()
+                    .filter_map(Value::as_str)
+                {
                     let mut value = sample(form, true);
                     value.as_object_mut().unwrap().remove(field);
-                    assert!(read(name, &value).is_err(), "{name} without {field} is read");
+                    assert!(
+                        read(name, &value).is_err(),
+                        "{name} without {field} is read"
+                    );
                 }
                 if form["type"] == "object" {
                     let mut value = sample(form, true);
@@ -282,17 +326,29 @@ mod tests {
     #[test]
     fn the_examples_of_the_steps_can_be_read() {
         let docs = include_str!("../../../docs/plans.md");
-        let names: Vec<&str> = EXAMPLES.iter().map(|(name, _)| *name).collect();
-        assert_eq!(names, STEPS);
-        for (name, example) in EXAMPLES {
-            let plan = format!("[[task]]\nsubject = \"x\"\nfiles = \"f\"\nscript = [{{ {example} }}]");
-            assert!(plan::parse(&plan, false, "example").is_ok(), "{example}");
-            assert!(docs.contains(&format!("| `{name}` | `{{ {example} }}`")), "docs/plans.md lacks {name}: {example}");
+        let names: Vec<&str> = STEP_EXAMPLES.iter().map(|(name, _)| *name).collect();
+        assert_eq!(names, STEP_NAMES);
+        for (name, example) in STEP_EXAMPLES {
+            let plan =
+                format!("[[task]]\nsubject = \"x\"\nfiles = \"f\"\nscript = [{{ {example} }}]");
+            assert!(
+                plan::parse_plan(&plan, false, "example").is_ok(),
+                "{example}"
+            );
+            assert!(
+                docs.contains(&format!("| `{name}` | `{{ {example} }}`")),
+                "docs/plans.md lacks {name}: {example}"
+            );
         }
     }
 
-    fn names(schema: &Value) -> Vec<&str> {
-        let mut names: Vec<&str> = schema["properties"].as_object().unwrap().keys().map(String::as_str).collect();
+    fn property_names(schema: &Value) -> Vec<&str> {
+        let mut names: Vec<&str> = schema["properties"]
+            .as_object()
+            .unwrap()
+            .keys()
+            .map(String::as_str)
+            .collect();
         names.sort_unstable();
         names
     }
@@ -305,12 +361,18 @@ mod tests {
     /// The schema names exactly the fields that the parser reads.
     #[test]
     fn the_schema_of_a_plan_has_the_fields_that_are_read() {
-        let schema = plan();
+        let schema = plan_schema();
         let task = &schema["properties"]["task"]["items"];
-        assert_eq!(names(&schema), sorted(plan::PLAN_FIELDS));
-        assert_eq!(names(task), sorted(plan::TASK_FIELDS));
-        assert_eq!(names(&task["properties"]["validation"]), sorted(plan::fields::CHECKS));
-        assert_eq!(names(&task["properties"]["script"]["items"]), sorted(STEPS));
+        assert_eq!(property_names(&schema), sorted(plan::PLAN_FIELDS));
+        assert_eq!(property_names(task), sorted(plan::TASK_FIELDS));
+        assert_eq!(
+            property_names(&task["properties"]["validation"]),
+            sorted(plan::fields::VALIDATION_FIELDS)
+        );
+        assert_eq!(
+            property_names(&task["properties"]["script"]["items"]),
+            sorted(STEP_NAMES)
+        );
         // Every field accepts a value of the schema's type and rejects a value of another type.
         for name in plan::TASK_FIELDS {
             let kind = &task["properties"][name];
@@ -326,9 +388,17 @@ mod tests {
             let read = |value: Value| {
                 let mut it = json!({ "subject": "x", "id": "a" });
                 it[name] = value;
-                plan::parse(&json!([it, { "subject": "y", "id": "other" }]).to_string(), true, "p")
+                plan::parse_plan(
+                    &json!([it, { "subject": "y", "id": "other" }]).to_string(),
+                    true,
+                    "p",
+                )
             };
-            assert!(read(good.clone()).is_ok(), "{name} = {good}: {:?}", read(good.clone()));
+            assert!(
+                read(good.clone()).is_ok(),
+                "{name} = {good}: {:?}",
+                read(good.clone())
+            );
             assert!(read(json!(true)).is_err(), "{name} is never true or false");
         }
     }
@@ -339,19 +409,33 @@ mod tests {
         let text = include_str!("../../../docs/plans.md");
         let mut examples = 0;
         for block in text.split("```").skip(1).step_by(2) {
-            let Some((kind, body)) = block.split_once('\n') else { continue };
+            let Some((kind, body)) = block.split_once('\n') else {
+                continue;
+            };
             match kind {
-                "toml" if body.contains("[[task]]") => drop(plan::parse(body, false, "docs").unwrap()),
-                "json" if body.contains("\"task\"") => drop(plan::parse(body, true, "docs").unwrap()),
+                "toml" if body.contains("[[task]]") => {
+                    drop(plan::parse_plan(body, false, "docs").unwrap())
+                }
+                "json" if body.contains("\"task\"") => {
+                    drop(plan::parse_plan(body, true, "docs").unwrap())
+                }
                 "json" if body.contains("\"wave\"") => {
                     let file = tempfile::NamedTempFile::new().unwrap();
                     std::fs::write(file.path(), body).unwrap();
-                    let flow = plan::wave::Backflow { command: vec!["ol".into()], quest: None };
-                    plan::wave::read(file.path(), std::path::Path::new("/nowhere"), &flow).unwrap();
+                    let flow = plan::quest_wave::RatchetTemplate {
+                        command: vec!["ol".into()],
+                        quest: None,
+                    };
+                    plan::quest_wave::read_wave_file(
+                        file.path(),
+                        std::path::Path::new("/nowhere"),
+                        &flow,
+                    )
+                    .unwrap();
                 }
                 "jsonl" => {
-                    let source = plan::fault::Source::new("docs", body);
-                    assert!(plan::beads::read(&source).is_ok(), "{body}");
+                    let source = plan::diagnostic::SourceText::new("docs", body);
+                    assert!(plan::beads::read_issues(&source).is_ok(), "{body}");
                 }
                 _ => continue,
             }

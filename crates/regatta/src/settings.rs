@@ -5,31 +5,31 @@
 
 use std::path::{Path, PathBuf};
 
-use regatta_bridges::registry;
-use regatta_core::lane::Lanes;
+use regatta_bridges::config;
+use regatta_core::lane::LaneSettings;
 use regatta_core::project;
 use regatta_core::spelling;
-use regatta_engine::prices::{self, Price};
+use regatta_engine::prices::{self, ModelPrice};
 use serde::{Deserialize, Serialize};
 
-use crate::out::{Failed, failed};
+use crate::output::{CommandError, command_error};
 
 /// The content of a settings file. An unknown field is an error.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub(crate) struct File {
-    pub(crate) project: Project,
-    pub(crate) validation: Validation,
-    pub(crate) run: project::Run,
-    pub(crate) landing: project::Landing,
-    pub(crate) workspace: project::Workspace,
-    pub(crate) knowledge: project::Knowledge,
-    pub(crate) leads: project::Leads,
-    pub(crate) router: project::Router,
-    pub(crate) lanes: Lanes,
-    pub(crate) notify: project::Notify,
+pub(crate) struct SettingsFile {
+    pub(crate) project: ProjectSection,
+    pub(crate) validation: ValidationSection,
+    pub(crate) run: project::RunSettings,
+    pub(crate) landing: project::LandingSettings,
+    pub(crate) workspace: project::WorkspaceSettings,
+    pub(crate) knowledge: project::KnowledgeSettings,
+    pub(crate) leads: project::LeadSettings,
+    pub(crate) router: project::RouterSettings,
+    pub(crate) lanes: LaneSettings,
+    pub(crate) notify: project::NotifySettings,
     pub(crate) rule: Vec<project::StandingRule>,
-    pub(crate) daemon: Daemon,
+    pub(crate) daemon: DaemonSection,
     /// The agents of bridges, and the bridges. Only the user's own file may have these sections.
     /// They are parsed later, by [`bridges`], because a mistake in them must switch off bridges
     /// without keeping the daemon from starting.
@@ -37,13 +37,13 @@ pub(crate) struct File {
     pub(crate) bridges: toml::Table,
     /// Prices of models, which take precedence over the built-in table. Only the user's own file
     /// may have them.
-    pub(crate) price: Vec<Price>,
+    pub(crate) price: Vec<ModelPrice>,
 }
 
-impl Default for File {
-    fn default() -> File {
-        let bridges = toml::Table::try_from(registry::Config::default());
-        File {
+impl Default for SettingsFile {
+    fn default() -> SettingsFile {
+        let bridges = toml::Table::try_from(config::BridgesConfig::default());
+        SettingsFile {
             project: Default::default(),
             validation: Default::default(),
             run: Default::default(),
@@ -65,21 +65,21 @@ impl Default for File {
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub(crate) struct Project {
+pub(crate) struct ProjectSection {
     pub(crate) name: Option<String>,
     pub(crate) trunk: Option<String>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub(crate) struct Validation {
+pub(crate) struct ValidationSection {
     pub(crate) commands: Option<Vec<String>>,
     pub(crate) timeout: Option<String>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub(crate) struct Daemon {
+pub(crate) struct DaemonSection {
     pub(crate) listen: Option<String>,
     /// The certificate for TLS beyond this machine; its key is `tls_key`.
     pub(crate) tls_cert: Option<String>,
@@ -92,28 +92,41 @@ pub(crate) struct Daemon {
 
 /// Reads the checks from the text of a trunk's `regatta.toml`. Mistakes in other sections do not
 /// matter here.
-pub(crate) fn checks(text: &str) -> Result<regatta_engine::Checks, String> {
+pub(crate) fn parse_checks(text: &str) -> Result<regatta_engine::CheckSettings, String> {
     let table: toml::Table = toml::from_str(text).map_err(|it| it.message().to_owned())?;
-    let Some(validation) = table.get("validation") else { return Ok(regatta_engine::Checks::default()) };
-    let validation: Validation = validation.clone().try_into().map_err(|it| it.message().to_owned())?;
+    let Some(validation) = table.get("validation") else {
+        return Ok(regatta_engine::CheckSettings::default());
+    };
+    let validation: ValidationSection = validation
+        .clone()
+        .try_into()
+        .map_err(|it| it.message().to_owned())?;
     let timeout_ms = validation.timeout.as_deref().map(duration_ms).transpose()?;
-    Ok(regatta_engine::Checks { commands: validation.commands, timeout_ms })
+    Ok(regatta_engine::CheckSettings {
+        commands: validation.commands,
+        timeout_ms,
+    })
 }
 
 /// Reads a settings file. Returns `None` if the file does not exist.
-pub(crate) fn read(path: &Path) -> Result<Option<File>, Failed> {
-    Ok(layer(path)?.map(|it| it.0))
+pub(crate) fn read_file(path: &Path) -> Result<Option<SettingsFile>, CommandError> {
+    Ok(read_layer(path)?.map(|it| it.0))
 }
 
 /// Reads a settings file, both parsed and as a table of the fields that are written in it.
-fn layer(path: &Path) -> Result<Option<(File, toml::Table)>, Failed> {
+fn read_layer(path: &Path) -> Result<Option<(SettingsFile, toml::Table)>, CommandError> {
     let text = match std::fs::read_to_string(path) {
         Ok(text) => text,
-        Err(error) if matches!(error.kind(), std::io::ErrorKind::NotFound | std::io::ErrorKind::NotADirectory) => {
+        Err(error)
+            if matches!(
+                error.kind(),
+                std::io::ErrorKind::NotFound | std::io::ErrorKind::NotADirectory
+            ) =>
+        {
             return Ok(None);
         }
         Err(error) => {
-            return Err(failed(
+            return Err(command_error(
                 "bad_config",
                 format!("could not read {}: {error}", path.display()),
                 "check the permissions of the file",
@@ -121,67 +134,105 @@ fn layer(path: &Path) -> Result<Option<(File, toml::Table)>, Failed> {
         }
     };
     let bad = |error: toml::de::Error| {
-        let hint = match spelling::meant(error.message()) {
+        let hint = match spelling::meant_word(error.message()) {
             Some(meant) => format!("write `{meant}`"),
             None => "fix the file, or print a new one: regatta init --print".to_owned(),
         };
-        let message = format!("invalid settings in {}: {}", path.display(), error.to_string().trim_end());
-        failed("bad_config", message, hint)
+        let message = format!(
+            "invalid settings in {}: {}",
+            path.display(),
+            error.to_string().trim_end()
+        );
+        command_error("bad_config", message, hint)
     };
-    Ok(Some((toml::from_str(&text).map_err(bad)?, toml::from_str(&text).map_err(bad)?)))
+    Ok(Some((
+        toml::from_str(&text).map_err(bad)?,
+        toml::from_str(&text).map_err(bad)?,
+    )))
 }
 
 /// Returns the path of the user's own settings file.
 pub(crate) fn user_file() -> Option<PathBuf> {
-    let config = std::env::var_os("XDG_CONFIG_HOME").map(PathBuf::from).filter(|it| it.is_absolute());
+    let config = std::env::var_os("XDG_CONFIG_HOME")
+        .map(PathBuf::from)
+        .filter(|it| it.is_absolute());
     config
         .or_else(|| std::env::var_os("HOME").map(|it| PathBuf::from(it).join(".config")))
         .map(|it| it.join("regatta/config.toml"))
 }
 
 /// Returns the prices of models: those of the user's own file, then the built-in ones.
-pub(crate) fn prices() -> Result<Vec<Price>, Failed> {
-    let Some(path) = user_file() else { return Ok(prices::defaults()) };
-    let own = read(&path)?.map(|it| it.price).unwrap_or_default();
-    if let Some(odd) = own.iter().find(|it| !it.is_sound()) {
-        return Err(failed(
+pub(crate) fn load_prices() -> Result<Vec<ModelPrice>, CommandError> {
+    let Some(path) = user_file() else {
+        return Ok(prices::default_prices());
+    };
+    let own = read_file(&path)?.map(|it| it.price).unwrap_or_default();
+    if let Some(odd) = own.iter().find(|it| !it.is_valid()) {
+        return Err(command_error(
             "bad_config",
-            format!("{} has an invalid price for {:?}", path.display(), odd.model),
+            format!(
+                "{} has an invalid price for {:?}",
+                path.display(),
+                odd.model
+            ),
             "write the price in US dollars per million tokens, 0 or more",
         ));
     }
-    Ok([own, prices::defaults()].concat())
+    Ok([own, prices::default_prices()].concat())
 }
 
 /// Reads agents and bridges from the user's own file, in the order of the file.
-pub(crate) fn bridges() -> registry::Settings {
-    let file = match user_file().map(|path| layer(&path)).transpose() {
+pub(crate) fn load_bridges() -> config::BridgeSettings {
+    let file = match user_file().map(|path| read_layer(&path)).transpose() {
         Ok(file) => file.flatten().map(|(file, _)| file).unwrap_or_default(),
-        Err(error) => return registry::Settings { agents: vec![], config: Err(error.words()) },
+        Err(error) => {
+            return config::BridgeSettings {
+                agents: vec![],
+                config: Err(error.message()),
+            };
+        }
     };
     let agents = file.agents.into_iter().map(|(name, entry)| {
-        let entry = entry.try_into::<registry::AgentEntry>().map_err(|error| error.message().to_owned());
+        let entry = entry
+            .try_into::<config::AgentEntry>()
+            .map_err(|error| error.message().to_owned());
         (name, entry)
     });
-    let config = file.bridges.try_into::<registry::Config>().map_err(|error| error.message().to_owned());
-    registry::Settings { agents: agents.collect(), config }
+    let config = file
+        .bridges
+        .try_into::<config::BridgesConfig>()
+        .map_err(|error| error.message().to_owned());
+    config::BridgeSettings {
+        agents: agents.collect(),
+        config,
+    }
 }
 
 /// Returns the data directory and the source of its path: `REGATTA_DATA_DIR`, the XDG data
 /// directory, or the default.
-pub(crate) fn data_dir() -> Result<(PathBuf, &'static str), Failed> {
+pub(crate) fn data_dir() -> Result<(PathBuf, &'static str), CommandError> {
     if let Some(dir) = std::env::var_os("REGATTA_DATA_DIR").filter(|it| !it.is_empty()) {
         let dir = std::path::absolute(&dir).map_err(|it| {
-            failed("bad_config", format!("REGATTA_DATA_DIR is not a valid path: {it}"), "give an absolute path")
+            command_error(
+                "bad_config",
+                format!("REGATTA_DATA_DIR is not a valid path: {it}"),
+                "give an absolute path",
+            )
         })?;
         return Ok((dir, "REGATTA_DATA_DIR"));
     }
-    if let Some(dir) = std::env::var_os("XDG_DATA_HOME").map(PathBuf::from).filter(|it| it.is_absolute()) {
+    if let Some(dir) = std::env::var_os("XDG_DATA_HOME")
+        .map(PathBuf::from)
+        .filter(|it| it.is_absolute())
+    {
         return Ok((dir.join("regatta"), "XDG_DATA_HOME"));
     }
-    match std::env::var_os("HOME").map(PathBuf::from).filter(|it| it.is_absolute()) {
+    match std::env::var_os("HOME")
+        .map(PathBuf::from)
+        .filter(|it| it.is_absolute())
+    {
         Some(home) => Ok((home.join(".local/share/regatta"), "default")),
-        None => Err(failed(
+        None => Err(command_error(
             "bad_config",
             "HOME is not set, so there is no place for the data directory",
             "set REGATTA_DATA_DIR to a directory",
@@ -191,14 +242,14 @@ pub(crate) fn data_dir() -> Result<(PathBuf, &'static str), Failed> {
 
 /// A setting with the source of its value.
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct Setting {
+pub(crate) struct ResolvedSetting {
     pub(crate) name: String,
     pub(crate) value: String,
     pub(crate) origin: String,
 }
 
-/// Settings with an environment variable, and their defaults where [`File`] has none.
-const FROM_ENVIRONMENT: &[(&str, &str, &str)] = &[
+/// Settings with an environment variable, and their defaults where [`SettingsFile`] has none.
+const ENVIRONMENT_SETTINGS: &[(&str, &str, &str)] = &[
     ("project.name", "REGATTA_PROJECT", ""),
     ("project.trunk", "REGATTA_TRUNK", ""),
     ("validation.commands", "REGATTA_VALIDATION", ""),
@@ -215,58 +266,113 @@ const FROM_ENVIRONMENT: &[(&str, &str, &str)] = &[
 ];
 
 /// Returns every setting with its value and source, for the repository at `repo`.
-pub(crate) fn all(repo: &Path) -> Result<Vec<Setting>, Failed> {
-    let layers = layers(repo)?;
+pub(crate) fn resolve_all(repo: &Path) -> Result<Vec<ResolvedSetting>, CommandError> {
+    let layers = read_layers(repo)?;
     let (dir, origin) = data_dir()?;
-    let mut found = vec![Setting { name: "data_dir".into(), value: dir.display().to_string(), origin: origin.into() }];
-    for (name, env, default) in FROM_ENVIRONMENT {
-        let from_env = std::env::var(env).ok().filter(|it| !it.is_empty()).map(|it| (it, (*env).to_owned()));
-        let from_file =
-            || layers.iter().find_map(|(path, _, table)| Some((shown(name, pick(table, name)?), display(path))));
-        let own = || pick(&defaults(), name).map_or_else(|| (*default).to_owned(), |it| shown(name, it));
-        let (value, origin) = from_env.or_else(from_file).unwrap_or_else(|| (own(), "default".to_owned()));
-        found.push(Setting { name: (*name).to_owned(), value, origin });
+    let mut found = vec![ResolvedSetting {
+        name: "data_dir".into(),
+        value: dir.display().to_string(),
+        origin: origin.into(),
+    }];
+    for (name, env, default) in ENVIRONMENT_SETTINGS {
+        let from_env = std::env::var(env)
+            .ok()
+            .filter(|it| !it.is_empty())
+            .map(|it| (it, (*env).to_owned()));
+        let from_file = || {
+            layers.iter().find_map(|(path, _, table)| {
+                Some((
+                    format_value(name, value_at(table, name)?),
+                    display_path(path),
+                ))
+            })
+        };
+        let own = || {
+            value_at(&default_settings(), name)
+                .map_or_else(|| (*default).to_owned(), |it| format_value(name, it))
+        };
+        let (value, origin) = from_env
+            .or_else(from_file)
+            .unwrap_or_else(|| (own(), "default".to_owned()));
+        found.push(ResolvedSetting {
+            name: (*name).to_owned(),
+            value,
+            origin,
+        });
     }
     let mut names = Vec::new();
-    leaves(&defaults(), "", &mut names);
-    layers.iter().for_each(|(_, _, table)| leaves(table, "", &mut names));
+    collect_value_names(&default_settings(), "", &mut names);
+    layers
+        .iter()
+        .for_each(|(_, _, table)| collect_value_names(table, "", &mut names));
     names.sort();
     names.dedup();
     names.retain(|name| found.iter().all(|it| it.name != *name));
     for name in names {
-        let from_file =
-            layers.iter().find_map(|(path, _, table)| Some((shown(&name, pick(table, &name)?), display(path))));
-        let own = || (pick(&defaults(), &name).map_or_else(String::new, |it| shown(&name, it)), "default".to_owned());
+        let from_file = layers.iter().find_map(|(path, _, table)| {
+            Some((
+                format_value(&name, value_at(table, &name)?),
+                display_path(path),
+            ))
+        });
+        let own = || {
+            (
+                value_at(&default_settings(), &name)
+                    .map_or_else(String::new, |it| format_value(&name, it)),
+                "default".to_owned(),
+            )
+        };
         let (value, origin) = from_file.unwrap_or_else(own);
-        found.push(Setting { name, value, origin });
+        found.push(ResolvedSetting {
+            name,
+            value,
+            origin,
+        });
     }
     Ok(found)
 }
 
 /// Returns the settings of the project at `repo`, from the files and the environment.
-pub(crate) fn project(repo: &Path) -> Result<project::Settings, Failed> {
+pub(crate) fn project_settings(repo: &Path) -> Result<project::ProjectSettings, CommandError> {
     let mut merged = toml::Table::new();
-    for (_, _, table) in layers(repo)?.into_iter().rev() {
-        overlay(&mut merged, table);
+    for (_, _, table) in read_layers(repo)?.into_iter().rev() {
+        merge_tables(&mut merged, table);
     }
-    let file: File = merged.try_into().map_err(|it: toml::de::Error| {
-        failed("bad_config", it.to_string(), "see where each setting comes from: regatta config show --origin")
+    let file: SettingsFile = merged.try_into().map_err(|it: toml::de::Error| {
+        command_error(
+            "bad_config",
+            it.to_string(),
+            "see where each setting comes from: regatta config show --origin",
+        )
     })?;
     let mut landing = file.landing;
     if let Ok(checkout) = std::env::var("REGATTA_CHECKOUT") {
         landing.checkout = match checkout.as_str() {
-            "skip" => project::Checkout::Skip,
-            "update" | "" => project::Checkout::Update,
+            "skip" => project::CheckoutPolicy::Skip,
+            "update" | "" => project::CheckoutPolicy::Update,
             other => {
-                return Err(failed("bad_config", format!("REGATTA_CHECKOUT is {other:?}"), "set it to update or skip"));
+                return Err(command_error(
+                    "bad_config",
+                    format!("REGATTA_CHECKOUT is {other:?}"),
+                    "set it to update or skip",
+                ));
             }
         };
     }
-    if let Some(quiet) = file.notify.quiet.as_ref().filter(|it| crate::notices::Quiet::parse(it).is_none()) {
+    if let Some(quiet) = file
+        .notify
+        .quiet
+        .as_ref()
+        .filter(|it| crate::notifications::QuietHours::parse(it).is_none())
+    {
         let what = format!("quiet under [notify] is {quiet:?}");
-        return Err(failed("bad_config", what, "write two times of the day, such as \"22:00-07:00\""));
+        return Err(command_error(
+            "bad_config",
+            what,
+            "write two times of the day, such as \"22:00-07:00\"",
+        ));
     }
-    Ok(project::Settings {
+    Ok(project::ProjectSettings {
         landing,
         workspace: file.workspace,
         run: file.run,
@@ -280,25 +386,33 @@ pub(crate) fn project(repo: &Path) -> Result<project::Settings, Failed> {
 }
 
 /// Returns the value of one setting, or an empty text if it is not set.
-pub(crate) fn value(settings: &[Setting], name: &str) -> String {
-    settings.iter().find(|it| it.name == name).map(|it| it.value.clone()).unwrap_or_default()
+pub(crate) fn value_of(settings: &[ResolvedSetting], name: &str) -> String {
+    settings
+        .iter()
+        .find(|it| it.name == name)
+        .map(|it| it.value.clone())
+        .unwrap_or_default()
 }
 
 /// Returns the `regatta.toml` that applies to a directory, if there is one.
-pub(crate) fn nearest(dir: &Path) -> Option<PathBuf> {
-    dir.ancestors().map(|parent| parent.join("regatta.toml")).find(|path| path.is_file())
+pub(crate) fn nearest_file(dir: &Path) -> Option<PathBuf> {
+    dir.ancestors()
+        .map(|parent| parent.join("regatta.toml"))
+        .find(|path| path.is_file())
 }
 
 /// Returns whether a settings file sets a setting.
-pub(crate) fn names(repo: &Path, setting: &str) -> Result<bool, Failed> {
-    Ok(layers(repo)?.iter().any(|(_, _, table)| pick(table, setting).is_some()))
+pub(crate) fn is_set_in_files(repo: &Path, setting: &str) -> Result<bool, CommandError> {
+    Ok(read_layers(repo)?
+        .iter()
+        .any(|(_, _, table)| value_at(table, setting).is_some()))
 }
 
 /// Returns the settings files that apply to a directory, nearest first.
-fn layers(repo: &Path) -> Result<Vec<(PathBuf, File, toml::Table)>, Failed> {
+fn read_layers(repo: &Path) -> Result<Vec<(PathBuf, SettingsFile, toml::Table)>, CommandError> {
     let mut found = Vec::new();
-    for path in nearest(repo).into_iter().chain(user_file()) {
-        if let Some((file, table)) = layer(&path)? {
+    for path in nearest_file(repo).into_iter().chain(user_file()) {
+        if let Some((file, table)) = read_layer(&path)? {
             found.push((path, file, table));
         }
     }
@@ -306,57 +420,71 @@ fn layers(repo: &Path) -> Result<Vec<(PathBuf, File, toml::Table)>, Failed> {
 }
 
 /// Returns whether settings files have a setting, or a table, of this name.
-pub(crate) fn is_of_files(name: &str) -> bool {
+pub(crate) fn is_file_setting(name: &str) -> bool {
     let table = name.split('.').next().unwrap_or(name);
-    defaults().contains_key(table)
+    default_settings().contains_key(table)
 }
 
 /// Returns all settings that have a default.
-fn defaults() -> toml::Table {
-    toml::Table::try_from(File::default()).expect("settings are tables of plain values")
+fn default_settings() -> toml::Table {
+    toml::Table::try_from(SettingsFile::default()).expect("settings are tables of plain values")
 }
 
-fn display(path: &Path) -> String {
+fn display_path(path: &Path) -> String {
     path.display().to_string()
 }
 
-fn pick<'a>(table: &'a toml::Table, name: &str) -> Option<&'a toml::Value> {
-    let (first, rest) = name.split_once('.').map_or((name, None), |it| (it.0, Some(it.1)));
+fn value_at<'a>(table: &'a toml::Table, name: &str) -> Option<&'a toml::Value> {
+    let (first, rest) = name
+        .split_once('.')
+        .map_or((name, None), |it| (it.0, Some(it.1)));
     let value = table.get(first)?;
     match rest {
-        Some(rest) => pick(value.as_table()?, rest),
+        Some(rest) => value_at(value.as_table()?, rest),
         None => Some(value),
     }
 }
 
 /// Collects the names of all values that are not tables.
-fn leaves(table: &toml::Table, below: &str, into: &mut Vec<String>) {
+fn collect_value_names(table: &toml::Table, below: &str, into: &mut Vec<String>) {
     for (name, value) in table {
-        let name = if below.is_empty() { name.clone() } else { format!("{below}.{name}") };
+        let name = if below.is_empty() {
+            name.clone()
+        } else {
+            format!("{below}.{name}")
+        };
         match value {
-            toml::Value::Table(it) => leaves(it, &name, into),
+            toml::Value::Table(it) => collect_value_names(it, &name, into),
             _ => into.push(name),
         }
     }
 }
 
 /// Formats a value as people type it.
-fn shown(name: &str, value: &toml::Value) -> String {
-    let between = if name == "validation.commands" { " && " } else { "," };
+fn format_value(name: &str, value: &toml::Value) -> String {
+    let between = if name == "validation.commands" {
+        " && "
+    } else {
+        ","
+    };
     match value {
         toml::Value::String(it) => it.clone(),
-        toml::Value::Array(items) if items.iter().all(|it| it.is_str()) => {
-            items.iter().filter_map(|it| it.as_str()).collect::<Vec<_>>().join(between)
-        }
+        toml::Value::Array(items) if items.iter().all(|it| it.is_str()) => items
+            .iter()
+            .filter_map(|it| it.as_str())
+            .collect::<Vec<_>>()
+            .join(between),
         other => other.to_string(),
     }
 }
 
 /// Merges `over` into `under`, table by table; values of `over` win.
-fn overlay(under: &mut toml::Table, over: toml::Table) {
+fn merge_tables(under: &mut toml::Table, over: toml::Table) {
     for (name, value) in over {
         match (under.get_mut(&name), value) {
-            (Some(toml::Value::Table(below)), toml::Value::Table(above)) => overlay(below, above),
+            (Some(toml::Value::Table(below)), toml::Value::Table(above)) => {
+                merge_tables(below, above)
+            }
             (_, value) => _ = under.insert(name, value),
         }
     }
@@ -364,5 +492,5 @@ fn overlay(under: &mut toml::Table, over: toml::Table) {
 
 /// Parses a duration: `500ms`, `30s`, `10m`, `2h`, `1d`, or plain seconds.
 pub(crate) fn duration_ms(text: &str) -> Result<u64, String> {
-    project::Span::parse(text).map(project::Span::ms)
+    project::Millis::parse(text).map(project::Millis::ms)
 }

@@ -1,64 +1,64 @@
-// The tab's side of the line: entities as signals, applied once a frame of the screen.
+// The tab's side of the live connection. Each entity is a signal, and changes are applied once per screen frame.
 
 import { type Signal, batch, computed, effect, signal } from '@preact/signals';
 import { key } from '../session';
 import { scriptUrl } from '../trusted';
-import { type Change, merged } from './frames';
-import type { Ask, Link, Tell } from './line';
+import { type Change, mergeChanges } from './changes';
+import type { ConnectionState, TabMessage, TabRequest } from './connection';
 import workerUrl from './worker?sharedworker&url';
 
-export const link = signal<Link>({ state: 'opening' });
-/** The daemon's clock less ours. */
-export const ahead = signal(0);
-/** Where the daemon's log was, as far as this page shows it. */
+export const connection = signal<ConnectionState>({ state: 'opening' });
+/** The daemon's clock minus this browser's clock, in milliseconds. */
+export const clockOffset = signal(0);
+/** The revision of the newest change that this page shows. */
 export const revision = signal(0);
-/** Whether what comes is kept back. */
+/** Whether a person paused updates. */
 export const paused = signal(false);
-/** How many changes wait while it is. */
-export const waiting = signal(0);
+/** How many changes arrived while updates are paused. */
+export const waitingChanges = signal(0);
 
 export class Topic {
   readonly keys = signal<string[]>([]);
   readonly entities = new Map<string, Signal<unknown>>();
-  /** Whether anything was said of it yet: nothing is not the same as unknown. */
+  /** Whether the daemon has sent anything about this topic. Without it, an empty topic means unknown, not none. */
   readonly known = signal(false);
   readonly changed = signal(0);
 
-  one<T>(key: string): T | undefined {
+  get<T>(key: string): T | undefined {
     return this.entities.get(key)?.value as T | undefined;
   }
 
-  /** Every entity, in the order of their names. Whoever reads this is drawn anew with any of them. */
+  /** Returns all entities, sorted by name. A component that calls this renders again when any of them changes. */
   all<T>(): T[] {
     void this.changed.value;
-    return this.keys.value.map((it) => this.entities.get(it)?.peek() as T);
+    return this.keys.value.map((key) => this.entities.get(key)?.peek() as T);
   }
 }
 
 const topics = new Map<string, Topic>();
 
 export function topic(name: string): Topic {
-  let it = topics.get(name);
-  if (!it) topics.set(name, (it = new Topic()));
-  return it;
+  let found = topics.get(name);
+  if (!found) topics.set(name, (found = new Topic()));
+  return found;
 }
 
-// What each part of the page looks at.
-const wanted = signal<Map<object, string[]>>(new Map());
-const looking = computed(() => [...new Set([...wanted.value.values()].flat())].sort().join());
+// The topics of each mounted component.
+const subscriptions = signal<Map<object, string[]>>(new Map());
+const subscribedTopics = computed(() => [...new Set([...subscriptions.value.values()].flat())].sort().join());
 
-/** Looks at topics until told otherwise. */
-export function look(names: string[]): () => void {
-  const who = {};
-  wanted.value = new Map(wanted.peek()).set(who, names);
+/** Subscribes to topics. The returned function ends the subscription. */
+export function subscribe(names: string[]): () => void {
+  const subscriber = {};
+  subscriptions.value = new Map(subscriptions.peek()).set(subscriber, names);
   return () => {
-    const left = new Map(wanted.peek());
-    left.delete(who);
-    wanted.value = left;
+    const remaining = new Map(subscriptions.peek());
+    remaining.delete(subscriber);
+    subscriptions.value = remaining;
   };
 }
 
-let queue: Tell[] = [];
+let queue: TabMessage[] = [];
 let scheduled = false;
 
 function schedule(): void {
@@ -70,110 +70,110 @@ function schedule(): void {
   });
 }
 
-/** Applies what came, in one go. */
+/** Applies all queued messages in one batch. While updates are paused, it only counts them. */
 export function apply(): void {
   if (paused.peek()) {
-    waiting.value = queue.reduce((sum, it) => sum + (it.tell === 'frame' ? it.p.length : 0), 0);
-    if (queue.length > 500) queue = squeeze(queue);
+    waitingChanges.value = queue.reduce((sum, message) => sum + (message.kind === 'frame' ? message.p.length : 0), 0);
+    if (queue.length > 500) queue = compact(queue);
     return;
   }
-  const came = queue;
+  const messages = queue;
   queue = [];
-  // A row that moves loses the focus; it gets it back when it is drawn.
-  const held = document.activeElement as HTMLElement | null;
-  requestAnimationFrame(() => document.activeElement === document.body && held?.isConnected && held.focus({ preventScroll: true }));
+  // A row that moves in the document loses the focus, so restore the focus after rendering.
+  const focused = document.activeElement as HTMLElement | null;
+  requestAnimationFrame(() => document.activeElement === document.body && focused?.isConnected && focused.focus({ preventScroll: true }));
   batch(() => {
-    waiting.value = 0;
-    for (const it of came) {
-      if (it.tell === 'reset') it.topics.forEach(clear);
-      else if (it.tell === 'frame') {
-        if (it.at) ahead.value = it.at - Date.now();
-        if (it.seq) revision.value = it.seq;
-        change(it.p);
+    waitingChanges.value = 0;
+    for (const message of messages) {
+      if (message.kind === 'reset') message.topics.forEach(clearTopic);
+      else if (message.kind === 'frame') {
+        if (message.at) clockOffset.value = message.at - Date.now();
+        if (message.seq) revision.value = message.seq;
+        applyChanges(message.p);
       }
     }
   });
 }
 
-function squeeze(all: Tell[]): Tell[] {
-  const frames = all.flatMap((it) => (it.tell === 'frame' ? it.p : []));
-  return [...all.filter((it) => it.tell === 'reset'), { tell: 'frame', seq: 0, at: 0, p: merged(frames) }];
+function compact(all: TabMessage[]): TabMessage[] {
+  const frames = all.flatMap((message) => (message.kind === 'frame' ? message.p : []));
+  return [...all.filter((message) => message.kind === 'reset'), { kind: 'frame', seq: 0, at: 0, p: mergeChanges(frames) }];
 }
 
-function clear(name: string): void {
-  const it = topic(name);
-  it.entities.clear();
-  it.keys.value = [];
-  it.known.value = true;
-  it.changed.value += 1;
+function clearTopic(name: string): void {
+  const target = topic(name);
+  target.entities.clear();
+  target.keys.value = [];
+  target.known.value = true;
+  target.changed.value += 1;
 }
 
-function change(changes: Change[]): void {
+function applyChanges(changes: Change[]): void {
   const touched = new Map<Topic, boolean>();
   for (const { t, k, v } of changes) {
-    const it = topic(t);
-    const known = it.entities.get(k);
+    const target = topic(t);
+    const known = target.entities.get(k);
     if (v === null) {
       if (known) {
-        it.entities.delete(k);
-        touched.set(it, true);
+        target.entities.delete(k);
+        touched.set(target, true);
       }
     } else if (known) {
       known.value = v;
-      if (!touched.has(it)) touched.set(it, false);
+      if (!touched.has(target)) touched.set(target, false);
     } else {
-      it.entities.set(k, signal(v));
-      touched.set(it, true);
+      target.entities.set(k, signal(v));
+      touched.set(target, true);
     }
   }
-  for (const [it, moved] of touched) {
-    it.known.value = true;
-    it.changed.value += 1;
-    if (moved) it.keys.value = [...it.entities.keys()].sort(byName);
+  for (const [target, moved] of touched) {
+    target.known.value = true;
+    target.changed.value += 1;
+    if (moved) target.keys.value = [...target.entities.keys()].sort(byName);
   }
 }
 
 const collator = new Intl.Collator('en', { numeric: true });
 
-/** `T10` comes after `T9`. */
+/** Compares names with numbers: `T10` comes after `T9`. */
 export function byName(a: string, b: string): number {
   return collator.compare(a, b);
 }
 
-function hear(tell: Tell): void {
-  if (tell.tell === 'link') {
-    link.value = tell.link;
+function onMessage(message: TabMessage): void {
+  if (message.kind === 'state') {
+    connection.value = message.state;
     return;
   }
-  queue.push(tell);
+  queue.push(message);
   if (document.hidden) apply();
   else schedule();
 }
 
-/** Connects this tab. */
+/** Connects this tab to the shared live connection. */
 export function connect(): void {
-  let ask: (it: Ask) => void;
+  let send: (request: TabRequest) => void;
   if (typeof SharedWorker === 'function') {
     const { port } = new SharedWorker(scriptUrl(workerUrl), { type: 'module', name: 'regatta-live' });
-    port.onmessage = (it: MessageEvent<Tell>) => hear(it.data);
-    ask = (it) => port.postMessage(it);
+    port.onmessage = (event: MessageEvent<TabMessage>) => onMessage(event.data);
+    send = (request) => port.postMessage(request);
   } else {
-    // Where there is none, this tab has a line of its own; one that nobody sees lets go of it.
-    const tab = { postMessage: hear };
-    const line = import('./line').then((it) => new it.Line(it.world));
-    ask = (it) => void line.then((of) => of.ask(tab, it.ask === 'hidden' && it.hidden ? { ask: 'bye' } : it));
+    // Without SharedWorker, this tab has its own connection and closes it while the tab is hidden.
+    const tab = { postMessage: onMessage };
+    const connecting = import('./connection').then((module) => new module.LiveConnection(module.browserEnvironment));
+    send = (request) => void connecting.then((connection) => connection.handleRequest(tab, request.kind === 'visibility' && request.hidden ? { kind: 'close' } : request));
     document.addEventListener('visibilitychange', () => {
-      if (!document.hidden) ask({ ask: 'look', topics: looking.peek().split(','), key: key.peek() });
+      if (!document.hidden) send({ kind: 'subscribe', topics: subscribedTopics.peek().split(','), key: key.peek() });
     });
   }
   effect(() => {
-    const names = looking.value;
-    ask({ ask: 'look', topics: names ? names.split(',') : [], key: key.value });
+    const names = subscribedTopics.value;
+    send({ kind: 'subscribe', topics: names ? names.split(',') : [], key: key.value });
   });
-  document.addEventListener('visibilitychange', () => ask({ ask: 'hidden', hidden: document.hidden }));
-  addEventListener('pagehide', () => ask({ ask: 'bye' }));
-  addEventListener('pageshow', (it) => {
-    if (it.persisted) ask({ ask: 'look', topics: looking.peek().split(','), key: key.peek() });
+  document.addEventListener('visibilitychange', () => send({ kind: 'visibility', hidden: document.hidden }));
+  addEventListener('pagehide', () => send({ kind: 'close' }));
+  addEventListener('pageshow', (event) => {
+    if (event.persisted) send({ kind: 'subscribe', topics: subscribedTopics.peek().split(','), key: key.peek() });
   });
-  setInterval(() => ask({ ask: 'here' }), 30_000);
+  setInterval(() => send({ kind: 'alive' }), 30_000);
 }

@@ -1,11 +1,6 @@
-// Frames of the live stream: read from text, and kept as the newest version of each entity.
+// Frames of the live stream: parsing them, and a cache with the newest version of each entity.
 
-/** One entity as it is now; `null` when it is gone. */
-export interface Change {
-  t: string;
-  k: string;
-  v: unknown;
-}
+import type { Change } from './changes';
 
 export interface Frame {
   seq: number;
@@ -13,25 +8,25 @@ export interface Frame {
   p: Change[];
 }
 
-export type Said = { kind: 'frame'; frame: Frame } | { kind: 'reset'; topics: string[] };
+export type StreamEvent = { kind: 'frame'; frame: Frame } | { kind: 'reset'; topics: string[] };
 
-/** Reads server-sent events out of pieces of text that may be cut anywhere. */
-export class Reader {
-  private rest = '';
+/** Parses server-sent events from chunks of text, which may end anywhere. */
+export class EventReader {
+  #buffer = '';
 
-  feed(text: string): Said[] {
-    this.rest += text;
-    const found: Said[] = [];
-    for (let end = this.rest.indexOf('\n\n'); end >= 0; end = this.rest.indexOf('\n\n')) {
-      const said = read(this.rest.slice(0, end));
-      this.rest = this.rest.slice(end + 2);
-      if (said) found.push(said);
+  feed(text: string): StreamEvent[] {
+    this.#buffer += text;
+    const events: StreamEvent[] = [];
+    for (let end = this.#buffer.indexOf('\n\n'); end >= 0; end = this.#buffer.indexOf('\n\n')) {
+      const event = parseEvent(this.#buffer.slice(0, end));
+      this.#buffer = this.#buffer.slice(end + 2);
+      if (event) events.push(event);
     }
-    return found;
+    return events;
   }
 }
 
-function read(block: string): Said | null {
+function parseEvent(block: string): StreamEvent | null {
   let event = 'message';
   let data = '';
   for (const line of block.split('\n')) {
@@ -45,39 +40,32 @@ function read(block: string): Said | null {
 }
 
 /** The newest version of every entity of every topic. */
-export class Kept {
-  readonly topics = new Map<string, Map<string, unknown>>();
-  /** Up to which revision each topic is known. */
-  readonly seen = new Map<string, number>();
+export class EntityCache {
+  readonly #topics = new Map<string, Map<string, unknown>>();
+  /** The revision up to which each topic is known. */
+  readonly revisions = new Map<string, number>();
 
   reset(topics: string[]): void {
-    for (const it of topics) this.topics.set(it, new Map());
+    for (const topic of topics) this.#topics.set(topic, new Map());
   }
 
-  take(frame: Frame, following: Iterable<string>): void {
+  apply(frame: Frame, followedTopics: Iterable<string>): void {
     for (const { t, k, v } of frame.p) {
-      let topic = this.topics.get(t);
-      if (!topic) this.topics.set(t, (topic = new Map()));
+      let topic = this.#topics.get(t);
+      if (!topic) this.#topics.set(t, (topic = new Map()));
       if (v === null) topic.delete(k);
       else topic.set(k, v);
     }
-    for (const it of following) this.seen.set(it, frame.seq);
+    for (const name of followedTopics) this.revisions.set(name, frame.seq);
   }
 
   forget(topic: string): void {
-    this.topics.delete(topic);
-    this.seen.delete(topic);
+    this.#topics.delete(topic);
+    this.revisions.delete(topic);
   }
 
-  /** What a newcomer to a topic must be told. */
-  whole(topic: string): Change[] {
-    return [...(this.topics.get(topic) ?? [])].map(([k, v]) => ({ t: topic, k, v }));
+  /** Returns all entities of a topic, for a tab that subscribes to it. */
+  snapshot(topic: string): Change[] {
+    return [...(this.#topics.get(topic) ?? [])].map(([k, v]) => ({ t: topic, k, v }));
   }
-}
-
-/** Several frames as one: of each entity the last version. */
-export function merged(changes: Change[]): Change[] {
-  const last = new Map<string, Change>();
-  for (const it of changes) last.set(`${it.t} ${it.k}`, it);
-  return [...last.values()];
 }

@@ -1,9 +1,11 @@
-import { type Ask, Line, world } from './line';
+// The SharedWorker that runs the live connection.
 
-const line = new Line(world);
+import { LiveConnection, type TabRequest, browserEnvironment } from './connection';
+
+const connection = new LiveConnection(browserEnvironment);
 
 (self as unknown as { onconnect: (event: MessageEvent) => void }).onconnect = (event) => {
   const port = event.ports[0];
   if (!port) return;
-  port.onmessage = (it: MessageEvent<Ask>) => line.ask(port, it.data);
+  port.onmessage = (event: MessageEvent<TabRequest>) => connection.handleRequest(port, event.data);
 };

@@ -1,73 +1,82 @@
+// All agents and runners, or one agent in detail.
+
 import { effect, useSignal } from '@preact/signals';
 import type { ComponentChildren } from 'preact';
 import { useEffect } from 'preact/hooks';
-import { named, plain, usd } from '../format';
-import { Card, groups } from '../inbox';
-import { byName, link, topic } from '../live/client';
+import { plain, shortName, usd } from '../format';
+import { Card, groupItems } from '../inbox';
+import { byName, connection, topic } from '../live/client';
 import { Lanes, byUrgency } from '../plots/lanes';
-import { get, set } from '../route';
+import { queryParam, setQueryParam } from '../route';
 import { call } from '../session';
-import { type Column, Heads, ordered } from '../table';
-import { Age, Do, Empty, Mark, Panel, Table, TaskLink, useTopics } from '../ui';
-import { type Head, type Item, type Lane, type Row, type Runner, STATES } from '../views';
+import { type Column, Heads, sortRows } from '../table';
+import { ActionButton, Age, Empty, Mark, Panel, Table, TaskLink, useTopics } from '../ui';
+import { type Head, type InboxItem, type Lane, type Runner, STATES, type TaskSummary } from '../views';
 
-function Gauge({ percent, words }: { percent: number; words?: boolean }) {
-  const advice = percent >= 80 ? '! nearly full: it sums itself up soon, and forgets; better a new task' : percent >= 60 ? '! filling up: keep what comes next short' : '';
+/** Returns what to do about a context that is nearly full. */
+function contextAdvice(percent: number): string {
+  if (percent >= 80) return '! nearly full: the program will soon compact its context and lose details; prefer a new task';
+  if (percent >= 60) return '! filling up: keep the next instructions short';
+  return '';
+}
+
+function Gauge({ percent, showAdvice }: { percent: number; showAdvice?: boolean }) {
+  const advice = contextAdvice(percent);
   return (
     <span class={`gauge ${percent >= 80 ? 'bad' : percent >= 60 ? 'late' : ''}`} title={`context ${percent} % ${advice}`}>
-      <meter min={0} max={100} value={percent} aria-label={`context ${percent} %`} /> {percent} % {words ? advice : advice && '!'}
+      <meter min={0} max={100} value={percent} aria-label={`context ${percent} %`} /> {percent} % {showAdvice ? advice : advice && '!'}
     </span>
   );
 }
 
 const HEADS: Column<Lane>[] = [
-  { name: 'name', head: 'Name', of: (it) => it.agent },
-  { name: 'at', head: 'State', of: (it) => STATES[it.at].rank },
-  { name: 'doing', head: 'Doing' },
-  { name: 'since', head: 'For', of: (it) => -it.since_wall, right: true },
-  { name: 'wanted', head: 'Wanted', of: (it) => `${it.provider} ${it.wanted}` },
-  { name: 'running', head: 'Running', of: (it) => it.running },
-  { name: 'slots', head: 'Slots', of: (it) => it.capacity.current, right: true },
-  { name: 'said', head: 'Said last', right: true },
-  { name: 'context', head: 'Context', of: (it) => it.context },
-  { name: 'today', head: 'Today', of: (it) => it.micro_usd, right: true },
-  { name: 'do', head: 'Do' },
+  { name: 'name', head: 'Name', sortKey: (lane) => lane.agent },
+  { name: 'at', head: 'State', sortKey: (lane) => STATES[lane.at].rank },
+  { name: 'doing', head: 'Activity' },
+  { name: 'since', head: 'For', sortKey: (lane) => -lane.since_wall, right: true },
+  { name: 'wanted', head: 'Wanted', sortKey: (lane) => `${lane.provider} ${lane.wanted}` },
+  { name: 'running', head: 'Running', sortKey: (lane) => lane.running },
+  { name: 'slots', head: 'Slots', sortKey: (lane) => lane.capacity.current, right: true },
+  { name: 'said', head: 'Last output', right: true },
+  { name: 'context', head: 'Context', sortKey: (lane) => lane.context },
+  { name: 'today', head: 'Today', sortKey: (lane) => lane.micro_usd, right: true },
+  { name: 'do', head: 'Actions' },
 ];
 
-function Line({ it, heard }: { it: Lane; heard?: number }) {
-  const differs = it.running !== '' && it.wanted !== '' && it.running !== it.wanted;
+function LaneRow({ lane, lastOutput }: { lane: Lane; lastOutput?: number }) {
+  const differs = lane.running !== '' && lane.wanted !== '' && lane.running !== lane.wanted;
   return (
     <tr data-row tabIndex={0}>
       <td class="name">
-        <a href={`/agents/${it.agent}`} title={it.agent}>
-          {named(it.agent)}
+        <a href={`/agents/${lane.agent}`} title={lane.agent}>
+          {shortName(lane.agent)}
         </a>
       </td>
-      <td class={`mark at-${it.at}`}>
-        <i aria-hidden="true">{STATES[it.at].glyph}</i> {STATES[it.at].word}
+      <td class={`mark at-${lane.at}`}>
+        <i aria-hidden="true">{STATES[lane.at].glyph}</i> {STATES[lane.at].word}
       </td>
-      <td class="dim" title={plain(it.text || it.subject, 400)}>
-        {it.task && <TaskLink id={it.task} />} {plain(it.text || it.subject, 120)}
+      <td class="dim" title={plain(lane.text || lane.subject, 400)}>
+        {lane.task && <TaskLink id={lane.task} />} {plain(lane.text || lane.subject, 120)}
       </td>
       <td class="right">
-        <Age since={it.since_wall} />
+        <Age since={lane.since_wall} />
       </td>
       <td>
-        <span class="name">{it.provider}</span> <span class="name">{plain(it.wanted, 60)}</span>
+        <span class="name">{lane.provider}</span> <span class="name">{plain(lane.wanted, 60)}</span>
       </td>
       <td class={differs ? 'bad' : ''}>
-        <span class="name">{plain(it.running, 60)}</span> {differs && <b>! not what was wanted</b>}
+        <span class="name">{plain(lane.running, 60)}</span> {differs && <b>! differs from wanted</b>}
       </td>
       <td class="right">
-        {it.capacity.current}/{it.capacity.max}
+        {lane.capacity.current}/{lane.capacity.max}
       </td>
-      <td class="right">{heard === undefined ? '' : <Age since={heard} />}</td>
-      <td>{it.context !== undefined && <Gauge percent={it.context} />}</td>
-      <td class="right">{it.micro_usd === undefined ? '' : usd(it.micro_usd)}</td>
+      <td class="right">{lastOutput === undefined ? '' : <Age since={lastOutput} />}</td>
+      <td>{lane.context !== undefined && <Gauge percent={lane.context} />}</td>
+      <td class="right">{lane.micro_usd === undefined ? '' : usd(lane.micro_usd)}</td>
       <td>
         <span class="row">
-          {it.actions.map((action) => (
-            <Do key={action.label} action={action} />
+          {lane.actions.map((action) => (
+            <ActionButton key={action.label} action={action} />
           ))}
         </span>
       </td>
@@ -75,70 +84,71 @@ function Line({ it, heard }: { it: Lane; heard?: number }) {
   );
 }
 
-/** When each agent's program last said something. Words are no change of the board, so they are asked for. */
-function useHeard(): Map<string, number> {
-  const heard = useSignal<Map<string, number>>(new Map());
+/** Returns when each agent's program last sent output. Output does not change the board, so the live stream does not
+ * contain it, and this hook polls for it. */
+function useLastOutput(): Map<string, number> {
+  const lastOutput = useSignal<Map<string, number>>(new Map());
   useEffect(() => {
-    const ask = () => {
-      if (document.hidden || link.peek().state !== 'live') return;
+    const refresh = () => {
+      if (document.hidden || connection.peek().state !== 'live') return;
       call<{ name: string; heard_wall?: number }[]>('agent.list').then(
-        (all) => (heard.value = new Map(all.flatMap((it) => (it.heard_wall === undefined ? [] : [[it.name, it.heard_wall]])))),
-        () => {}, // the line says it if the daemon is gone
+        (all) => (lastOutput.value = new Map(all.flatMap((agent) => (agent.heard_wall === undefined ? [] : [[agent.name, agent.heard_wall]])))),
+        () => {}, // the connection status already shows that the daemon is gone
       );
     };
-    const timer = setInterval(ask, 5_000);
+    const timer = setInterval(refresh, 5_000);
     const stop = effect(() => {
-      if (link.value.state === 'live') ask();
+      if (connection.value.state === 'live') refresh();
     });
     return () => {
       clearInterval(timer);
       stop();
     };
   }, []);
-  return heard.value;
+  return lastOutput.value;
 }
 
-/** One agent: what it is at, what it was at, what it is asked and what became of its tasks. */
-function One({ it, heard }: { it: Lane; heard?: number }) {
+/** One agent: its state, its open requests, its lane and its tasks. */
+function AgentDetail({ lane, lastOutput }: { lane: Lane; lastOutput?: number }) {
   useTopics('tasks', 'inbox', 'head');
   void topic('head').changed.value;
-  const size = topic('head').one<Head>('head')?.size;
-  const differs = it.running !== '' && it.wanted !== '' && it.running !== it.wanted;
-  const asked = groups(
+  const size = topic('head').get<Head>('head')?.size;
+  const differs = lane.running !== '' && lane.wanted !== '' && lane.running !== lane.wanted;
+  const requests = groupItems(
     topic('inbox')
-      .all<Item>()
-      .filter((one) => one.agent === it.agent),
+      .all<InboxItem>()
+      .filter((item) => item.agent === lane.agent),
   );
   const rows = topic('tasks')
-    .all<Row>()
-    .filter((one) => one.agent === it.agent)
+    .all<TaskSummary>()
+    .filter((row) => row.agent === lane.agent)
     .sort((a, b) => STATES[a.at].rank - STATES[b.at].rank || byName(b.id, a.id));
   const facts: [string, ComponentChildren][] = [
-    ['State', <Mark at={it.at} />],
-    ['For', <Age since={it.since_wall} />],
+    ['State', <Mark at={lane.at} />],
+    ['For', <Age since={lane.since_wall} />],
     [
-      'Doing',
+      'Activity',
       <>
-        {it.task && <TaskLink id={it.task} />} {plain(it.text || it.subject || 'nothing', 300)}
+        {lane.task && <TaskLink id={lane.task} />} {plain(lane.text || lane.subject || 'nothing', 300)}
       </>,
     ],
-    ['Wanted', `${it.provider} ${plain(it.wanted, 80)}`],
-    ['Running', it.running ? <span class={differs ? 'bad' : ''}>{plain(it.running, 80)}{differs && ' ! not what was wanted'}</span> : 'no program now'],
-    ['Slots', `${it.capacity.current} of ${it.capacity.max}`],
-    ['Said last', heard === undefined ? 'nothing yet' : <Age since={heard} />],
-    ['Context', it.context === undefined ? 'not reported' : <Gauge percent={it.context} words />],
-    ['Today', it.micro_usd === undefined ? 'no price reported' : usd(it.micro_usd)],
+    ['Wanted', `${lane.provider} ${plain(lane.wanted, 80)}`],
+    ['Running', lane.running ? <span class={differs ? 'bad' : ''}>{plain(lane.running, 80)}{differs && ' ! differs from wanted'}</span> : 'no program is running'],
+    ['Slots', `${lane.capacity.current} of ${lane.capacity.max}`],
+    ['Last output', lastOutput === undefined ? 'nothing yet' : <Age since={lastOutput} />],
+    ['Context', lane.context === undefined ? 'not reported' : <Gauge percent={lane.context} showAdvice />],
+    ['Today', lane.micro_usd === undefined ? 'no price reported' : usd(lane.micro_usd)],
   ];
   return (
     <>
       <Panel
-        title={`Agent ${it.agent}`}
+        title={`Agent ${lane.agent}`}
         aside={
           <span class="aside row">
-            {it.actions.map((action) => (
-              <Do key={action.label} action={action} />
+            {lane.actions.map((action) => (
+              <ActionButton key={action.label} action={action} />
             ))}
-            <code>regatta why {it.agent}</code>
+            <code>regatta why {lane.agent}</code>
           </span>
         }
       >
@@ -151,28 +161,28 @@ function One({ it, heard }: { it: Lane; heard?: number }) {
           ))}
         </dl>
       </Panel>
-      {asked.map((one, nth) => (
-        <Card key={one.key} group={one} nth={nth} open />
+      {requests.map((group, index) => (
+        <Card key={group.key} group={group} index={index} isOpen />
       ))}
-      {size !== 'many' && <Lanes size="few" only={it.agent} />}
-      <Panel title={`${rows.length} task${rows.length === 1 ? '' : 's'}`} aside={<a class="aside" href={`/tasks?q=${encodeURIComponent(it.agent)}`}>all that name it</a>}>
+      {size !== 'many' && <Lanes size="few" onlyAgent={lane.agent} />}
+      <Panel title={`${rows.length} task${rows.length === 1 ? '' : 's'}`} aside={<a class="aside" href={`/tasks?q=${encodeURIComponent(lane.agent)}`}>all tasks that mention it</a>}>
         {rows.length === 0 ? (
-          <Empty known={topic('tasks').known.value}>It has had no task that is still shown.</Empty>
+          <Empty known={topic('tasks').known.value}>This agent has no listed tasks.</Empty>
         ) : (
           <Table heads={['State', 'Task', 'Subject', 'Why', '>Cost', '>For']} class="tasks">
-            {rows.slice(0, 50).map((one) => (
-              <tr key={one.id} data-row tabIndex={0}>
-                <td class={`mark at-${one.at}`}>
-                  <i aria-hidden="true">{STATES[one.at].glyph}</i> {one.word}
+            {rows.slice(0, 50).map((row) => (
+              <tr key={row.id} data-row tabIndex={0}>
+                <td class={`mark at-${row.at}`}>
+                  <i aria-hidden="true">{STATES[row.at].glyph}</i> {row.word}
                 </td>
                 <td>
-                  <TaskLink id={one.id} />
+                  <TaskLink id={row.id} />
                 </td>
-                <td class="subject">{plain(one.subject, 200)}</td>
-                <td class="dim">{plain(one.text, 140)}</td>
-                <td class="right">{one.micro_usd === undefined ? '' : usd(one.micro_usd)}</td>
+                <td class="subject">{plain(row.subject, 200)}</td>
+                <td class="dim">{plain(row.text, 140)}</td>
+                <td class="right">{row.micro_usd === undefined ? '' : usd(row.micro_usd)}</td>
                 <td class="right">
-                  <Age since={one.since_wall} />
+                  <Age since={row.since_wall} />
                 </td>
               </tr>
             ))}
@@ -183,60 +193,63 @@ function One({ it, heard }: { it: Lane; heard?: number }) {
   );
 }
 
-export function Agents({ only }: { only?: string }) {
+export function Agents({ onlyAgent }: { onlyAgent?: string }) {
   useTopics('lanes', 'runners');
-  const heard = useHeard();
-  const one = only ? topic('lanes').all<Lane>().find((it) => it.agent === only) : undefined;
-  if (one) return <One it={one} heard={heard.get(one.agent)} />;
-  const words = get('q').toLowerCase();
+  const lastOutput = useLastOutput();
+  const selected = onlyAgent ? topic('lanes').all<Lane>().find((lane) => lane.agent === onlyAgent) : undefined;
+  if (selected) return <AgentDetail lane={selected} lastOutput={lastOutput.get(selected.agent)} />;
+  const query = queryParam('q').toLowerCase();
   const lanes = topic('lanes')
     .all<Lane>()
-    .filter((it) => (only ? it.agent === only : `${it.agent} ${it.provider} ${it.at} ${it.task}`.toLowerCase().includes(words)))
+    .filter((lane) => (onlyAgent ? lane.agent === onlyAgent : `${lane.agent} ${lane.provider} ${lane.at} ${lane.task}`.toLowerCase().includes(query)))
     .sort(byUrgency);
   const runners = topic('runners').all<Runner>();
+  let emptyText = 'No agents yet. Add one with regatta agent add.';
+  if (onlyAgent) emptyText = `Agent ${onlyAgent} does not exist. To list all agents, run: regatta agent list`;
+  else if (query) emptyText = 'No agent matches.';
   return (
     <>
       <Panel
-        title={only ? `Agent ${only}` : `${lanes.length} agent${lanes.length === 1 ? '' : 's'}`}
+        title={onlyAgent ? `Agent ${onlyAgent}` : `${lanes.length} agent${lanes.length === 1 ? '' : 's'}`}
         aside={
           <span class="filters">
-            {!only && <input id="filter" type="search" aria-label="Filter" placeholder="filter  /" value={get('q')} onInput={(it) => set('q', it.currentTarget.value)} />}
+            {!onlyAgent && <input id="filter" type="search" aria-label="Filter" placeholder="filter  /" value={queryParam('q')} onInput={(event) => setQueryParam('q', event.currentTarget.value)} />}
             <code class="aside">regatta agent list</code>
           </span>
         }
       >
         {lanes.length === 0 ? (
-          <Empty known={topic('lanes').known.value}>{only ? `There is no agent ${only}: regatta agent list` : words ? 'No agent matches.' : 'No agent is registered yet: regatta agent add'}</Empty>
+          <Empty known={topic('lanes').known.value}>{emptyText}</Empty>
         ) : (
           <div class="scroll">
             <table class="list tasks">
               <Heads columns={HEADS} />
               <tbody>
-                {ordered(lanes, HEADS, get('sort')).map((it) => (
-                  <Line key={it.agent} it={it} heard={heard.get(it.agent)} />
+                {sortRows(lanes, HEADS, queryParam('sort')).map((lane) => (
+                  <LaneRow key={lane.agent} lane={lane} lastOutput={lastOutput.get(lane.agent)} />
                 ))}
               </tbody>
             </table>
           </div>
         )}
       </Panel>
-      {!only && (
+      {!onlyAgent && (
         <Panel title="Runners" aside={<code class="aside">regatta runner list</code>}>
           {runners.length === 0 ? (
-            <Empty known={topic('runners').known.value}>No other machine has joined: all work runs here.</Empty>
+            <Empty known={topic('runners').known.value}>No other machine has joined, so all work runs on this one.</Empty>
           ) : (
-            <Table heads={['Name', 'State', 'Labels', '>Running', 'Version', '>Seen']}>
-              {runners.map((it) => (
-                <tr key={it.name} data-row tabIndex={0}>
-                  <td>{it.name}</td>
-                  <td>{it.state}</td>
-                  <td>{it.labels.map((one) => plain(one, 40)).join(' ')}</td>
+            <Table heads={['Name', 'State', 'Labels', '>Running', 'Version', '>Last seen']}>
+              {runners.map((runner) => (
+                <tr key={runner.name} data-row tabIndex={0}>
+                  <td>{runner.name}</td>
+                  <td>{runner.state}</td>
+                  <td>{runner.labels.map((label) => plain(label, 40)).join(' ')}</td>
                   <td class="right">
-                    {it.running}/{it.max_tasks}
+                    {runner.running}/{runner.max_tasks}
                   </td>
-                  <td>{plain(it.version, 40)}</td>
+                  <td>{plain(runner.version, 40)}</td>
                   <td class="right">
-                    <Age since={it.seen_wall} />
+                    <Age since={runner.seen_wall} />
                   </td>
                 </tr>
               ))}

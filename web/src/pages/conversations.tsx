@@ -1,12 +1,12 @@
-// Threads in outside services, each bound to one agent's session: who asked what, what came of it, what was posted.
+// Conversations: threads in outside services that are bound to one agent's session, with their turns and answers.
 
 import { useSignal } from '@preact/signals';
 import { useEffect } from 'preact/hooks';
 import { plain, usd } from '../format';
 import { topic } from '../live/client';
-import { get, set } from '../route';
+import { queryParam, setQueryParam } from '../route';
 import { call } from '../session';
-import { Age, Do, Empty, Panel, Table, TaskLink, useTopics } from '../ui';
+import { ActionButton, Age, Empty, Panel, Table, TaskLink, useTopics } from '../ui';
 import type { Conversation } from '../views';
 
 interface Turn {
@@ -21,84 +21,84 @@ interface Turn {
   ended_wall?: number;
 }
 
-interface Whole {
+interface ConversationTurns {
   turns: Turn[];
   turn_count: number;
   held?: { by: { id: string; name: string }; text: string; wall: number }[];
   pull?: { number: number; url: string };
 }
 
-/** An address that a browser may go to; another kind is only text. */
-export function outside(url: string | undefined): string | null {
+/** Returns a URL that is safe to link to, or null. Only http and https are allowed. */
+export function safeUrl(url: string | undefined): string | null {
   try {
-    const it = new URL(url ?? '');
-    return it.protocol === 'https:' || it.protocol === 'http:' ? it.href : null;
+    const parsed = new URL(url ?? '');
+    return parsed.protocol === 'https:' || parsed.protocol === 'http:' ? parsed.href : null;
   } catch {
     return null;
   }
 }
 
-function Out({ url, words }: { url: string | undefined; words: string }) {
-  const to = outside(url);
+function ExternalLink({ url, text }: { url: string | undefined; text: string }) {
+  const to = safeUrl(url);
   return to ? (
     <a href={to} target="_blank" rel="noopener noreferrer" title={plain(new URL(to).host, 80)}>
-      {words} ↗
+      {text} ↗
     </a>
   ) : (
-    <>{words}</>
+    <>{text}</>
   );
 }
 
-/** One of them, asked for anew whenever something changed about it. */
-function One({ it }: { it: Conversation }) {
-  const whole = useSignal<Whole | null>(null);
+/** One conversation. Its turns are fetched again whenever the conversation changes. */
+function ConversationDetail({ conversation }: { conversation: Conversation }) {
+  const details = useSignal<ConversationTurns | null>(null);
   const problem = useSignal('');
   useEffect(() => {
-    let over = false;
-    call<Whole>('conversation.show', { conversation: it.id }).then(
-      (found) => !over && (whole.value = found),
-      (error: Error) => !over && (problem.value = error.message),
+    let cancelled = false;
+    call<ConversationTurns>('conversation.show', { conversation: conversation.id }).then(
+      (found) => !cancelled && (details.value = found),
+      (error: Error) => !cancelled && (problem.value = error.message),
     );
     return () => {
-      over = true;
+      cancelled = true;
     };
-  }, [it.id, it.updated_wall]);
-  const turns = whole.value?.turns ?? [];
+  }, [conversation.id, conversation.updated_wall]);
+  const turns = details.value?.turns ?? [];
   return (
     <Panel
-      title={`${it.id} ${plain(it.title, 120)}`}
+      title={`${conversation.id} ${plain(conversation.title, 120)}`}
       aside={
         <span class="aside row">
-          {it.service} · {it.agent} · {it.word}
-          {it.actions.map((action) => (
-            <Do key={action.label} action={action} />
+          {conversation.service} · {conversation.agent} · {conversation.word}
+          {conversation.actions.map((action) => (
+            <ActionButton key={action.label} action={action} />
           ))}
-          <code>regatta bridge show {it.id}</code>
+          <code>regatta bridge show {conversation.id}</code>
         </span>
       }
     >
       {problem.value && <p class="error">{problem.value}</p>}
-      {whole.value?.held?.map((one) => (
-        <p key={one.wall} class="late">
-          ! {plain(one.by.name, 60)} is on no list of who may ask: {plain(one.text, 300)}
+      {details.value?.held?.map((request) => (
+        <p key={request.wall} class="late">
+          ! {plain(request.by.name, 60)} is not allowed to ask: {plain(request.text, 300)}
         </p>
       ))}
-      {whole.value && whole.value.turn_count > turns.length && <p class="empty">{whole.value.turn_count - turns.length} turns before these are no longer kept here.</p>}
+      {details.value && details.value.turn_count > turns.length && <p class="empty">{details.value.turn_count - turns.length} earlier turns are no longer stored.</p>}
       <ol class="turns">
-        {turns.map((one) => (
-          <li key={one.n}>
-            <b>{plain(one.by.name, 60)}</b> <Age since={one.asked_wall} /> <span class="dim">{one.state}</span>
-            <pre class="what" tabIndex={0}>{plain(one.text, 2_000)}</pre>
-            {(one.answer || one.reason) && (
+        {turns.map((turn) => (
+          <li key={turn.n}>
+            <b>{plain(turn.by.name, 60)}</b> <Age since={turn.asked_wall} /> <span class="dim">{turn.state}</span>
+            <pre class="what" tabIndex={0}>{plain(turn.text, 2_000)}</pre>
+            {(turn.answer || turn.reason) && (
               <>
-                <b>{it.agent}</b> {one.micro_usd !== undefined && <span class="dim">{usd(one.micro_usd)}</span>}
-                <pre class="what" tabIndex={0}>{plain(one.answer ?? one.reason ?? '', 8_000)}</pre>
+                <b>{conversation.agent}</b> {turn.micro_usd !== undefined && <span class="dim">{usd(turn.micro_usd)}</span>}
+                <pre class="what" tabIndex={0}>{plain(turn.answer ?? turn.reason ?? '', 8_000)}</pre>
               </>
             )}
           </li>
         ))}
       </ol>
-      {whole.value?.pull && <Out url={whole.value.pull.url} words={`pull request ${whole.value.pull.number}`} />}
+      {details.value?.pull && <ExternalLink url={details.value.pull.url} text={`pull request ${details.value.pull.number}`} />}
     </Panel>
   );
 }
@@ -106,54 +106,54 @@ function One({ it }: { it: Conversation }) {
 export function Conversations() {
   useTopics('conversations');
   void topic('conversations').changed.value;
-  const words = get('q').toLowerCase();
+  const query = queryParam('q').toLowerCase();
   const all = topic('conversations')
     .all<Conversation>()
-    .filter((it) => `${it.id} ${it.service} ${it.agent} ${it.title} ${it.last} ${it.word}`.toLowerCase().includes(words))
+    .filter((conversation) => `${conversation.id} ${conversation.service} ${conversation.agent} ${conversation.title} ${conversation.last} ${conversation.word}`.toLowerCase().includes(query))
     .sort((a, b) => b.updated_wall - a.updated_wall);
-  const chosen = all.find((it) => it.id === get('id'));
+  const chosen = all.find((conversation) => conversation.id === queryParam('id'));
   return (
     <>
       <Panel
         title={`${all.length} conversation${all.length === 1 ? '' : 's'}`}
         aside={
           <span class="filters">
-            <input id="filter" type="search" aria-label="Filter" placeholder="filter  /" value={get('q')} onInput={(it) => set('q', it.currentTarget.value)} />
+            <input id="filter" type="search" aria-label="Filter" placeholder="filter  /" value={queryParam('q')} onInput={(event) => setQueryParam('q', event.currentTarget.value)} />
             <code class="aside">regatta bridge conversations</code>
           </span>
         }
       >
         {all.length === 0 ? (
-          <Empty known={topic('conversations').known.value}>{words ? 'No conversation matches.' : 'Nobody has spoken to an agent from outside yet: regatta bridge'}</Empty>
+          <Empty known={topic('conversations').known.value}>{query ? 'No conversation matches.' : 'No conversations yet. Connect an agent to a service with regatta bridge.'}</Empty>
         ) : (
           <Table heads={['Conversation', 'Service', 'Agent', 'Thread', 'State', '>Turns', 'Last asked', '>Since']}>
-            {all.slice(0, 300).map((it) => (
-              <tr key={it.id} data-row tabIndex={0}>
+            {all.slice(0, 300).map((conversation) => (
+              <tr key={conversation.id} data-row tabIndex={0}>
                 <td>
-                  <button type="button" class="plain" aria-pressed={chosen?.id === it.id} onClick={() => set('id', chosen?.id === it.id ? null : it.id, true)}>
-                    {it.id}
+                  <button type="button" class="plain" aria-pressed={chosen?.id === conversation.id} onClick={() => setQueryParam('id', chosen?.id === conversation.id ? null : conversation.id, true)}>
+                    {conversation.id}
                   </button>{' '}
-                  {it.task && <TaskLink id={it.task} />}
+                  {conversation.task && <TaskLink id={conversation.task} />}
                 </td>
-                <td>{it.service}</td>
-                <td>{it.agent}</td>
+                <td>{conversation.service}</td>
+                <td>{conversation.agent}</td>
                 <td class="subject">
-                  <Out url={it.url} words={plain(it.title, 120)} />
+                  <ExternalLink url={conversation.url} text={plain(conversation.title, 120)} />
                 </td>
-                <td class={it.dead > 0 ? 'bad' : it.word === 'held' ? 'late' : ''}>
-                  {it.word} {it.queued > 0 && `${it.queued} wait`} {it.unshown > 0 && `${it.unshown} to be posted`} {it.dead > 0 && `${it.dead} could not be posted`}
+                <td class={conversation.dead > 0 ? 'bad' : conversation.word === 'held' ? 'late' : ''}>
+                  {conversation.word} {conversation.queued > 0 && `${conversation.queued} queued`} {conversation.unshown > 0 && `${conversation.unshown} to be posted`} {conversation.dead > 0 && `${conversation.dead} could not be posted`}
                 </td>
-                <td class="right">{it.turns}</td>
-                <td class="dim">{plain(it.last, 140)}</td>
+                <td class="right">{conversation.turns}</td>
+                <td class="dim">{plain(conversation.last, 140)}</td>
                 <td class="right">
-                  <Age since={it.updated_wall} />
+                  <Age since={conversation.updated_wall} />
                 </td>
               </tr>
             ))}
           </Table>
         )}
       </Panel>
-      {chosen && <One key={chosen.id} it={chosen} />}
+      {chosen && <ConversationDetail key={chosen.id} conversation={chosen} />}
     </>
   );
 }

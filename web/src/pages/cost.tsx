@@ -1,13 +1,15 @@
+// Costs by provider, mission, agent and model, with their results and budgets.
+
 import { useEffect, useState } from 'preact/hooks';
 import { plain, tokens, usd } from '../format';
-import { price } from '../money';
+import { price } from '../format-cost';
 import { topic } from '../live/client';
-import { colour } from '../plots/drawn';
+import { colour } from '../plots/spend-chart';
 import { SpendLine } from '../plots/spend';
-import { get, set } from '../route';
+import { queryParam, setQueryParam } from '../route';
 import { call } from '../session';
-import { Empty, Panel, complain, useTopics } from '../ui';
-import type { Cost as View, CostRow, CostTable, Sum } from '../views';
+import { Empty, Panel, reportError, useTopics } from '../ui';
+import type { Cost as View, CostRow, CostTable, SpendSum } from '../views';
 
 const SINCE: [number, string][] = [
   [0, 'today'],
@@ -15,52 +17,52 @@ const SINCE: [number, string][] = [
   [30, '30 days'],
 ];
 
-/** A count of tokens. Programs tell it at the end of a turn, or never: until then it is not known, and not none. */
-function known(of: Sum, many: number): string {
-  const { input, cached_input, cache_write, output } = of.spent.usage;
-  return input + cached_input + cache_write + output === 0 ? '–' : tokens(many);
+/** Formats a token count. Programs report tokens at the end of a turn or never, so a count of zero means unknown. */
+function tokenCount(sum: SpendSum, count: number): string {
+  const { input, cached_input, cache_write, output } = sum.spent.usage;
+  return input + cached_input + cache_write + output === 0 ? '–' : tokens(count);
 }
 
-function Cells({ of }: { of: Sum }) {
-  const usage = of.spent.usage;
+function SumCells({ sum }: { sum: SpendSum }) {
+  const usage = sum.spent.usage;
   return (
     <>
-      <td class="right">{of.tasks}</td>
-      <td class="right">{known(of, usage.input + usage.cached_input + usage.cache_write)}</td>
-      <td class="right">{known(of, usage.output)}</td>
-      <td class="right">{cached(of)}</td>
-      <td class="right">{price(of)}</td>
-      <td class="right">{of.rate === undefined ? '–' : `${usd(of.rate)}/h`}</td>
+      <td class="right">{sum.tasks}</td>
+      <td class="right">{tokenCount(sum, usage.input + usage.cached_input + usage.cache_write)}</td>
+      <td class="right">{tokenCount(sum, usage.output)}</td>
+      <td class="right">{cached(sum)}</td>
+      <td class="right">{price(sum)}</td>
+      <td class="right">{sum.rate === undefined ? '–' : `${usd(sum.rate)}/h`}</td>
     </>
   );
 }
 
-/** How much of what was read came from a cache; nothing where none was spoken of. */
-export function cached(of: Sum): string {
-  const { input, cached_input, cache_write } = of.spent.usage;
+/** Returns the share of input tokens that came from a cache, or `n/a` if the program reports no cache tokens. */
+export function cached(sum: SpendSum): string {
+  const { input, cached_input, cache_write } = sum.spent.usage;
   if (cached_input + cache_write === 0) return 'n/a';
   return `${Math.floor((100 * cached_input) / (input + cached_input + cache_write))} %`;
 }
 
-/** The money as one bar, a stretch for each provider. */
-function Shares({ of }: { of: CostRow[] }) {
-  const known = of.flatMap((it) => (it.spent.usage.micro_usd ? [[it.name, it.spent.usage.micro_usd] as const] : []));
-  const all = known.reduce((sum, it) => sum + it[1], 0);
+/** The total cost as one bar, with a segment per provider. */
+function ProviderShares({ rows }: { rows: CostRow[] }) {
+  const shares = rows.flatMap((row) => (row.spent.usage.micro_usd ? [[row.name, row.spent.usage.micro_usd] as const] : []));
+  const all = shares.reduce((sum, share) => sum + share[1], 0);
   if (all === 0) return null;
   let x = 0;
   return (
     <div class="shares">
-      <svg class="time" viewBox="0 0 300 18" preserveAspectRatio="none" height={14} role="img" aria-label={`By provider: ${known.map(([name, micro]) => `${name} ${usd(micro)}`).join(', ')}`}>
-        {known.map(([name, micro], nth) => {
-          const wide = (micro / all) * 300;
-          x += wide;
-          return <rect key={name} class={`at-${colour(nth)}`} x={x - wide} width={Math.max(0.5, wide - 0.7)} y={0} height={18} />;
+      <svg class="time" viewBox="0 0 300 18" preserveAspectRatio="none" height={14} role="img" aria-label={`By provider: ${shares.map(([name, micro]) => `${name} ${usd(micro)}`).join(', ')}`}>
+        {shares.map(([name, micro], index) => {
+          const width = (micro / all) * 300;
+          x += width;
+          return <rect key={name} class={`at-${colour(index)}`} x={x - width} width={Math.max(0.5, width - 0.7)} y={0} height={18} />;
         })}
       </svg>
       <ul class="legend">
-        {known.map(([name, micro], nth) => (
+        {shares.map(([name, micro], index) => (
           <li key={name}>
-            <span class={`swatch at-${colour(nth)}`} aria-hidden="true" /> {plain(name, 40)} {usd(micro)}, {Math.round((100 * micro) / all)} %
+            <span class={`swatch at-${colour(index)}`} aria-hidden="true" /> {plain(name, 40)} {usd(micro)}, {Math.round((100 * micro) / all)} %
           </li>
         ))}
       </ul>
@@ -68,22 +70,22 @@ function Shares({ of }: { of: CostRow[] }) {
   );
 }
 
-function Name({ by, it }: { by: CostTable['by']; it: CostRow }) {
-  const name = plain(it.name, 100);
+function Name({ by, row }: { by: CostTable['by']; row: CostRow }) {
+  const name = plain(row.name, 100);
   return (
     <td>
-      {by === 'mission' && /^M\d+$/.test(it.name) ? <a href={`/tasks?mission=${it.name}`}>{name}</a> : by === 'agent' ? <a href={`/agents/${it.name}`}>{name}</a> : name}{' '}
-      {it.about && <span class="dim">{plain(it.about, 100)}</span>}
+      {by === 'mission' && /^M\d+$/.test(row.name) ? <a href={`/tasks?mission=${row.name}`}>{name}</a> : by === 'agent' ? <a href={`/agents/${row.name}`}>{name}</a> : name}{' '}
+      {row.about && <span class="dim">{plain(row.about, 100)}</span>}
     </td>
   );
 }
 
-function Part({ of, total, since }: { of: CostTable; total?: View; since: string }) {
+function CostSection({ table, total, since }: { table: CostTable; total?: View; since: string }) {
   return (
     <>
       <thead>
         <tr>
-          <th>{of.by[0]?.toUpperCase()}{of.by.slice(1)}</th>
+          <th>{table.by[0]?.toUpperCase()}{table.by.slice(1)}</th>
           <th class="right">Tasks</th>
           <th class="right">In tok</th>
           <th class="right">Out tok</th>
@@ -93,16 +95,16 @@ function Part({ of, total, since }: { of: CostTable; total?: View; since: string
         </tr>
       </thead>
       <tbody>
-        {of.rows.slice(0, 300).map((it) => (
-          <tr key={it.name} data-row>
-            <Name by={of.by} it={it} />
-            <Cells of={it} />
+        {table.rows.slice(0, 300).map((row) => (
+          <tr key={row.name} data-row>
+            <Name by={table.by} row={row} />
+            <SumCells sum={row} />
           </tr>
         ))}
         {total && (
           <tr class="sum">
             <th scope="row">total {since}</th>
-            <Cells of={total.total} />
+            <SumCells sum={total.total} />
           </tr>
         )}
       </tbody>
@@ -110,26 +112,26 @@ function Part({ of, total, since }: { of: CostTable; total?: View; since: string
   );
 }
 
-/** What the money brought: what landed, and what came to nothing. */
-function Came({ of, since }: { of: View['came']; since: string }) {
-  const figure = (name: string, value: string, more: string, bad = false) => (
+/** The results of the cost: landed tasks and wasted attempts. */
+function Outcome({ outcome, since }: { outcome: View['came']; since: string }) {
+  const renderFigure = (name: string, value: string, more: string, isBad = false) => (
     <div class="figure">
       <dt>{name}</dt>
-      <dd class={bad ? 'bad' : ''}>{value}</dd>
+      <dd class={isBad ? 'bad' : ''}>{value}</dd>
       <dd class="more">{more}</dd>
     </div>
   );
-  const many = (n: number, what: string) => `${n} ${what}${n === 1 ? '' : 's'}`;
-  const lost = [of.failed_attempts > 0 && many(of.failed_attempts, 'failed attempt'), of.dropped_tasks > 0 && `${many(of.dropped_tasks, 'task')} dropped or failed`].filter(Boolean);
+  const plural = (n: number, noun: string) => `${n} ${noun}${n === 1 ? '' : 's'}`;
+  const lost = [outcome.failed_attempts > 0 && plural(outcome.failed_attempts, 'failed attempt'), outcome.dropped_tasks > 0 && `${plural(outcome.dropped_tasks, 'task')} dropped or failed`].filter(Boolean);
   return (
-    <Panel title="What came of it" aside={<span class="aside">{since}</span>}>
+    <Panel title="Results" aside={<span class="aside">{since}</span>}>
       <dl class="figures">
-        {figure('Cost per landed task', of.each !== undefined ? usd(of.each) : of.landed.tasks > 0 ? price(of.landed) : '–', of.landed.tasks > 0 ? `${many(of.landed.tasks, 'task')} landed` : 'nothing landed yet')}
-        {figure('Wasted', lost.length > 0 ? price(of.wasted) : 'nothing', lost.length > 0 ? lost.join(', ') : 'no attempt failed, no task was dropped', lost.length > 0)}
-        {figure(
+        {renderFigure('Cost per landed task', outcome.each !== undefined ? usd(outcome.each) : outcome.landed.tasks > 0 ? price(outcome.landed) : '–', outcome.landed.tasks > 0 ? `${plural(outcome.landed.tasks, 'task')} landed` : 'nothing landed yet')}
+        {renderFigure('Wasted', lost.length > 0 ? price(outcome.wasted) : 'nothing', lost.length > 0 ? lost.join(', ') : 'no attempt failed, no task was dropped', lost.length > 0)}
+        {renderFigure(
           'Tokens per landed line',
-          of.lines ? tokens(of.lines.tokens_each) : '–',
-          of.lines ? `${many(of.lines.lines, 'line')}${of.lines.tasks < of.landed.tasks ? ` of the last ${of.lines.tasks} tasks` : ''}` : 'no line that tokens were counted for',
+          outcome.lines ? tokens(outcome.lines.tokens_each) : '–',
+          outcome.lines ? `${plural(outcome.lines.lines, 'line')}${outcome.lines.tasks < outcome.landed.tasks ? ` of the last ${outcome.lines.tasks} tasks` : ''}` : 'no landed lines with token counts',
         )}
       </dl>
     </Panel>
@@ -139,14 +141,14 @@ function Came({ of, since }: { of: View['came']; since: string }) {
 export function Cost() {
   useTopics('spend', 'cost');
   void topic('cost').changed.value;
-  const days = SINCE.some(([it]) => String(it) === get('days')) ? Number(get('days')) : 0;
-  const [asked, setAsked] = useState<{ days: number; it: View } | null>(null);
+  const days = SINCE.some(([choice]) => String(choice) === queryParam('days')) ? Number(queryParam('days')) : 0;
+  const [fetched, setAsked] = useState<{ days: number; cost: View } | null>(null);
   useEffect(() => {
-    if (days > 0) call<View>('cost', { days }).then((it) => setAsked({ days, it }), complain);
+    if (days > 0) call<View>('cost', { days }).then((cost) => setAsked({ days, cost }), reportError);
   }, [days]);
-  const today = topic('cost').one<View>('cost');
-  const it = days === 0 ? today : asked?.days === days ? asked.it : undefined;
-  const since = days === 0 ? 'today' : `since ${it ? new Date(it.since_wall).toISOString().slice(0, 10) : `${days} days ago`}`;
+  const today = topic('cost').get<View>('cost');
+  const cost = days === 0 ? today : fetched?.days === days ? fetched.cost : undefined;
+  const since = days === 0 ? 'today' : `since ${cost ? new Date(cost.since_wall).toISOString().slice(0, 10) : `${days} days ago`}`;
   return (
     <>
       <SpendLine height={140} />
@@ -154,40 +156,40 @@ export function Cost() {
         title="Spent"
         aside={
           <span class="filters">
-            {SINCE.map(([many, word]) => (
-              <button key={many} type="button" class="chip" aria-pressed={days === many} onClick={() => set('days', many === 0 ? '' : String(many))}>
-                {word}
+            {SINCE.map(([dayCount, label]) => (
+              <button key={dayCount} type="button" class="chip" aria-pressed={days === dayCount} onClick={() => setQueryParam('days', dayCount === 0 ? '' : String(dayCount))}>
+                {label}
               </button>
             ))}
             <code class="aside">regatta cost --by provider{days > 0 ? ` --since ${days}d` : ''}</code>
           </span>
         }
       >
-        {!it || it.total.tasks === 0 ? (
-          <Empty known={it !== undefined}>Nobody has used anything {since}.</Empty>
+        {!cost || cost.total.tasks === 0 ? (
+          <Empty known={cost !== undefined}>No agent has used tokens {since}.</Empty>
         ) : (
           <div class="scroll">
-            <Shares of={it.tables.find((one) => one.by === 'provider')?.rows ?? []} />
+            <ProviderShares rows={cost.tables.find((table) => table.by === 'provider')?.rows ?? []} />
             <table class="list">
-              {it.tables.map((one, nth) => (
-                <Part key={one.by} of={one} total={nth === 0 ? it : undefined} since={since} />
+              {cost.tables.map((table, index) => (
+                <CostSection key={table.by} table={table} total={index === 0 ? cost : undefined} since={since} />
               ))}
             </table>
           </div>
         )}
       </Panel>
-      {it && <Came of={it.came} since={since} />}
+      {cost && <Outcome outcome={cost.came} since={since} />}
       {today && (
         <Panel title="Budgets" aside={<code class="aside">regatta budget set day --usd 20</code>}>
           {(today.budgets ?? []).length === 0 ? (
-            <p class="empty">No budget is set.</p>
+            <p class="empty">No budgets.</p>
           ) : (
             <ul class="spans">
-              {(today.budgets ?? []).map((one) => (
-                <li key={JSON.stringify(one.scope)}>
-                  <b>{typeof one.scope === 'string' ? one.scope : Object.entries(one.scope as object).map(([kind, name]) => `${kind} ${String(name)}`)}</b>{' '}
-                  {Object.entries(one.ceiling)
-                    .map(([kind, most]) => (kind === 'micro_usd' ? `${usd(one.spent?.usage.micro_usd)} of ${usd(most)}` : `${most} ${kind}`))
+              {(today.budgets ?? []).map((budget) => (
+                <li key={JSON.stringify(budget.scope)}>
+                  <b>{typeof budget.scope === 'string' ? budget.scope : Object.entries(budget.scope as object).map(([kind, name]) => `${kind} ${String(name)}`)}</b>{' '}
+                  {Object.entries(budget.ceiling)
+                    .map(([kind, limit]) => (kind === 'micro_usd' ? `${usd(budget.spent?.usage.micro_usd)} of ${usd(limit)}` : `${limit} ${kind}`))
                     .join(' · ')}
                 </li>
               ))}

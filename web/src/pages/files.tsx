@@ -1,29 +1,33 @@
+// The files that are claimed, wanted or changed today, as a tree of folders.
+
 import { clockTime, plain } from '../format';
 import { topic } from '../live/client';
-import { get, set } from '../route';
+import { queryParam, setQueryParam } from '../route';
 import { Age, Empty, Panel, TaskLink, useTopics } from '../ui';
-import type { Files as View, Folder, Share, Spot } from '../views';
+import type { ClaimHolder, FileEntry, Files as View, Folder, FolderHolder } from '../views';
 
-/** How many folders and how many files of one are drawn. */
-const FOLDERS = 300;
-const FILES = 60;
+/** Most folders that are shown, and most files per folder. */
+const MAX_FOLDERS = 300;
+const MAX_FILES = 60;
 
-/** Until when somebody holds it. */
-export function until(it: { until_wall?: number; until?: string }): string {
-  return it.until_wall ? `until ${clockTime(it.until_wall, false)}` : (it.until ?? '');
+/** Returns when a claim ends, as text. */
+export function heldUntil(claim: { until_wall?: number; until?: string }): string {
+  return claim.until_wall ? `until ${clockTime(claim.until_wall, false)}` : (claim.until ?? '');
 }
 
-/** The folders with something that matches, and only that in them. */
-export function matching(folders: Folder[], words: string): Folder[] {
-  if (!words) return folders;
-  const has = (it: Spot) => it.path.toLowerCase().includes(words) || it.held.some((one) => `${one.agent ?? one.owner} ${one.task ?? ''}`.toLowerCase().includes(words)) || it.wanted.some((one) => one.toLowerCase() === words);
-  return folders.flatMap((it) => {
-    const own = it.own.filter(has);
-    return own.length > 0 ? [{ ...it, own, depth: 0 }] : [];
+/** Returns the folders that contain matching files, with only those files. */
+export function matchingFolders(folders: Folder[], query: string): Folder[] {
+  if (!query) return folders;
+  const isHolder = (holder: ClaimHolder) => `${holder.agent ?? holder.owner} ${holder.task ?? ''}`.toLowerCase().includes(query);
+  const matches = (file: FileEntry) =>
+    file.path.toLowerCase().includes(query) || file.held.some(isHolder) || file.wanted.some((task) => task.toLowerCase() === query);
+  return folders.flatMap((folder) => {
+    const files = folder.own.filter(matches);
+    return files.length > 0 ? [{ ...folder, own: files, depth: 0 }] : [];
   });
 }
 
-/** How hot it is: 0 to 4, twice as much each. */
+/** Returns a level from 0 to 4 for a number of changes. Each level stands for twice as many changes. */
 export function heat(hot: number): number {
   return hot === 0 ? 0 : Math.min(4, 1 + Math.floor(Math.log2(hot)));
 }
@@ -37,39 +41,39 @@ function Heat({ hot }: { hot: number }) {
   );
 }
 
-/** One bar: whose how much of a folder is, what is only waited for, and where two meet. */
-function Bar({ of, most }: { of: Folder; most: number }) {
-  const held = of.held.reduce((sum, it) => sum + it.spots, 0);
-  const waits = Math.max(0, Math.min(of.wanted, of.spots - held));
-  const wide = (many: number) => `${(100 * many) / Math.max(1, most)}%`;
+/** A bar for a folder: how many of its files each holder has, and how many are only waited for. */
+function HoldBar({ folder, scale }: { folder: Folder; scale: number }) {
+  const heldFiles = folder.held.reduce((sum, share) => sum + share.spots, 0);
+  const waited = Math.max(0, Math.min(folder.wanted, folder.spots - heldFiles));
+  const widthOf = (count: number) => `${(100 * count) / Math.max(1, scale)}%`;
   return (
-    <div class={`hold ${of.clashes ? 'clash' : ''}`} aria-hidden="true">
-      {of.held.slice(0, 12).map((it, nth) => (
-        <i key={`${it.holder}${it.task}`} class={`held held-${nth % 3}`} style={{ width: wide(it.spots) }} title={`${it.holder} ${it.task ?? ''} ${until(it)}`} />
+    <div class={`hold ${folder.clashes ? 'clash' : ''}`} aria-hidden="true">
+      {folder.held.slice(0, 12).map((share, index) => (
+        <i key={`${share.holder}${share.task}`} class={`held held-${index % 3}`} style={{ width: widthOf(share.spots) }} title={`${share.holder} ${share.task ?? ''} ${heldUntil(share)}`} />
       ))}
-      {waits > 0 && <i class="waits" style={{ width: wide(waits) }} title={`${waits} waited for`} />}
+      {waited > 0 && <i class="waits" style={{ width: widthOf(waited) }} title={`${waited} files waited for`} />}
     </div>
   );
 }
 
-function Holder({ it }: { it: Share }) {
+function Holder({ share }: { share: FolderHolder }) {
   return (
     <span class="holder">
-      {it.task ? <TaskLink id={it.task} /> : null}
-      {plain(it.holder, 40)} <span class="dim">{until(it)}</span>
+      {share.task ? <TaskLink id={share.task} /> : null}
+      {plain(share.holder, 40)} <span class="dim">{heldUntil(share)}</span>
     </span>
   );
 }
 
-/** Where two meet: both, and the way to why. */
-function Meet({ tasks }: { tasks: string[] }) {
+/** Tasks that want the same file without an order between them, with links to the reasons. */
+function Collision({ tasks }: { tasks: string[] }) {
   if (tasks.length === 0) return null;
   return (
-    <span class="meet" title={`${tasks.join(' and ')} want it, and nothing says who goes first`}>
+    <span class="meet" title={`${tasks.join(' and ')} want it, but no dependency orders them`}>
       <b class="bad">✕ </b>
-      {tasks.slice(0, 6).map((id, nth) => (
+      {tasks.slice(0, 6).map((id, index) => (
         <span key={id}>
-          {nth > 0 && ' and '}
+          {index > 0 && ' and '}
           <a class="id" href={`/t/${id}#why`} title={`regatta why ${id}`}>
             {id}
           </a>
@@ -80,70 +84,70 @@ function Meet({ tasks }: { tasks: string[] }) {
   );
 }
 
-function One({ it, depth }: { it: Spot; depth: number }) {
+function FileRow({ file, depth }: { file: FileEntry; depth: number }) {
   return (
-    <tr class={`spot ${it.clash.length > 0 ? 'clash' : ''}`} data-row tabIndex={0}>
+    <tr class={`spot ${file.clash.length > 0 ? 'clash' : ''}`} data-row tabIndex={0}>
       <td class="mono" style={{ paddingLeft: `${28 + 14 * Math.min(8, depth)}px` }}>
-        {plain(it.path, 200)}
+        {plain(file.path, 200)}
       </td>
       <td>
-        {it.held.map((one) => (
-          <span key={one.owner} class="holder">
-            {one.task && <TaskLink id={one.task} />}
-            {plain(one.agent ?? one.owner, 40)} <span class="dim">{until(one)}</span> <Age since={one.since_wall} /> {plain(one.memo, 80)}
+        {file.held.map((holder) => (
+          <span key={holder.owner} class="holder">
+            {holder.task && <TaskLink id={holder.task} />}
+            {plain(holder.agent ?? holder.owner, 40)} <span class="dim">{heldUntil(holder)}</span> <Age since={holder.since_wall} /> {plain(holder.memo, 80)}
           </span>
         ))}
-        {it.wanted.length > 0 && (
+        {file.wanted.length > 0 && (
           <span class="holder dim">
             wanted by{' '}
-            {it.wanted.slice(0, 6).map((one) => (
-              <TaskLink key={one} id={one} />
+            {file.wanted.slice(0, 6).map((task) => (
+              <TaskLink key={task} id={task} />
             ))}
-            {it.wanted.length > 6 && `and ${it.wanted.length - 6} more`}
+            {file.wanted.length > 6 && `and ${file.wanted.length - 6} more`}
           </span>
         )}
       </td>
       <td>
-        <Meet tasks={it.clash} />
+        <Collision tasks={file.clash} />
       </td>
       <td class="right">
-        <Heat hot={it.hot} />
+        <Heat hot={file.hot} />
       </td>
     </tr>
   );
 }
 
-function Branch({ of, scale, open, toggle }: { of: Folder; scale: number; open: boolean; toggle: () => void }) {
-  const name = of.path === '' ? 'top of the repository' : `${of.path}/`;
+function FolderRows({ folder, scale, open, toggle }: { folder: Folder; scale: number; open: boolean; toggle: () => void }) {
+  const name = folder.path === '' ? 'top of the repository' : `${folder.path}/`;
   return (
     <tbody>
-      <tr class={`folder ${of.clashes ? 'clash' : ''}`} data-row>
-        <td style={{ paddingLeft: `${8 + 14 * Math.min(8, of.depth)}px` }}>
-          <button type="button" class="plain mono" aria-expanded={open} disabled={of.own.length === 0} onClick={toggle}>
-            {of.own.length === 0 ? '·' : open ? '▾' : '▸'} {plain(name, 120)}
+      <tr class={`folder ${folder.clashes ? 'clash' : ''}`} data-row>
+        <td style={{ paddingLeft: `${8 + 14 * Math.min(8, folder.depth)}px` }}>
+          <button type="button" class="plain mono" aria-expanded={open} disabled={folder.own.length === 0} onClick={toggle}>
+            {folder.own.length === 0 ? '·' : open ? '▾' : '▸'} {plain(name, 120)}
           </button>
-          <Bar of={of} most={scale} />
+          <HoldBar folder={folder} scale={scale} />
         </td>
         <td>
-          {of.held.slice(0, 3).map((it) => (
-            <Holder key={`${it.holder}${it.task}`} it={it} />
+          {folder.held.slice(0, 3).map((share) => (
+            <Holder key={`${share.holder}${share.task}`} share={share} />
           ))}
-          {of.held.length > 3 && <span class="holder dim">and {of.held.length - 3} more</span>}
-          {of.wanted > 0 && <span class="holder dim">{of.wanted} wanted</span>}
-          {of.held.length === 0 && of.wanted === 0 && <span class="dim">free</span>}
+          {folder.held.length > 3 && <span class="holder dim">and {folder.held.length - 3} more</span>}
+          {folder.wanted > 0 && <span class="holder dim">{folder.wanted} wanted</span>}
+          {folder.held.length === 0 && folder.wanted === 0 && <span class="dim">free</span>}
         </td>
         <td>
-          <Meet tasks={of.clash} />
+          <Collision tasks={folder.clash} />
         </td>
         <td class="right">
-          <Heat hot={of.hot} />
+          <Heat hot={folder.hot} />
         </td>
       </tr>
-      {open && of.own.slice(0, FILES).map((it) => <One key={it.path} it={it} depth={of.depth} />)}
-      {open && of.own.length > FILES && (
+      {open && folder.own.slice(0, MAX_FILES).map((file) => <FileRow key={file.path} file={file} depth={folder.depth} />)}
+      {open && folder.own.length > MAX_FILES && (
         <tr>
           <td colSpan={4} class="dim">
-            and {of.own.length - FILES} more
+            and {folder.own.length - MAX_FILES} more
           </td>
         </tr>
       )}
@@ -151,36 +155,37 @@ function Branch({ of, scale, open, toggle }: { of: Folder; scale: number; open: 
   );
 }
 
-/** Which folders are open: those where two meet by themselves, the others as somebody says. */
-export function isOpen(of: Folder, said: string, words: string): boolean {
-  const asked = said.split(',').filter(Boolean);
-  if (asked.includes(of.path || '.')) return true;
-  if (asked.includes(`-${of.path || '.'}`)) return false;
-  return words !== '' || of.own.some((it) => it.clash.length > 0);
+/** Returns whether a folder is open. Folders with a conflict are open by default; `toggled` lists the others to open, and
+ * with `-` the ones to close. */
+export function isOpen(folder: Folder, toggled: string, query: string): boolean {
+  const names = toggled.split(',').filter(Boolean);
+  if (names.includes(folder.path || '.')) return true;
+  if (names.includes(`-${folder.path || '.'}`)) return false;
+  return query !== '' || folder.own.some((file) => file.clash.length > 0);
 }
 
 export function Files() {
   useTopics('files');
   const views = topic('files').all<View>();
-  const words = get('q').toLowerCase();
-  const said = get('open');
+  const query = queryParam('q').toLowerCase();
+  const toggled = queryParam('open');
   if (views.length === 0) {
     return (
       <Panel title="Files">
-        <Empty known={topic('files').known.value}>No project yet: regatta init</Empty>
+        <Empty known={topic('files').known.value}>No projects yet. Add one with regatta init.</Empty>
       </Panel>
     );
   }
-  const toggle = (of: Folder) => {
-    const name = of.path || '.';
-    const others = said.split(',').filter((it) => it && it !== name && it !== `-${name}`);
-    set('open', [...others, isOpen(of, said, words) ? `-${name}` : name].join(','));
+  const toggle = (folder: Folder) => {
+    const name = folder.path || '.';
+    const others = toggled.split(',').filter((entry) => entry && entry !== name && entry !== `-${name}`);
+    setQueryParam('open', [...others, isOpen(folder, toggled, query) ? `-${name}` : name].join(','));
   };
   return (
     <>
       {views.map((view) => {
-        const folders = matching(view.folders, words);
-        const top = Math.max(1, ...view.folders.map((it) => it.spots));
+        const folders = matchingFolders(view.folders, query);
+        const top = Math.max(1, ...view.folders.map((folder) => folder.spots));
         return (
           <Panel
             key={view.project}
@@ -188,7 +193,7 @@ export function Files() {
             aside={
               <span class="filters">
                 <span class="aside">{view.text}</span>
-                <input id="filter" type="search" aria-label="Filter" placeholder="filter  /" value={get('q')} onInput={(it) => set('q', it.currentTarget.value)} />
+                <input id="filter" type="search" aria-label="Filter" placeholder="filter  /" value={queryParam('q')} onInput={(event) => setQueryParam('q', event.currentTarget.value)} />
                 <code class="aside">regatta claim list</code>
                 <ul class="legend">
                   <li>
@@ -198,7 +203,7 @@ export function Files() {
                     <i class="key-held waits" aria-hidden="true" /> waited for
                   </li>
                   <li>
-                    <b class="bad">✕</b> two meet
+                    <b class="bad">✕</b> conflict
                   </li>
                   <li>
                     <i class="heat heat-3" aria-hidden="true" /> changes landed today
@@ -209,18 +214,18 @@ export function Files() {
           >
             {view.radar.collisions.length > 0 && (
               <section class="radar">
-                <h3>Will collide</h3>
+                <h3>Expected conflicts</h3>
                 <ul class="spans">
-                  {view.radar.collisions.map((it) => (
-                    <li key={`${it.one}${it.other}`} class="bad">
-                      ✕ <TaskLink id={it.one} /> and {it.other ? <TaskLink id={it.other} /> : 'the trunk'} in <code>{it.paths.map((one) => plain(one, 120)).join(' ')}</code> <Age since={it.since_wall} />
+                  {view.radar.collisions.map((collision) => (
+                    <li key={`${collision.one}${collision.other}`} class="bad">
+                      ✕ <TaskLink id={collision.one} /> and {collision.other ? <TaskLink id={collision.other} /> : 'the trunk'} in <code>{collision.paths.map((path) => plain(path, 120)).join(' ')}</code> <Age since={collision.since_wall} />
                     </li>
                   ))}
                 </ul>
               </section>
             )}
             {folders.length === 0 ? (
-              <p class="empty">{words ? 'No file that matches is held, wanted or changed today.' : 'Nobody holds or wants a file, and none changed today.'}</p>
+              <p class="empty">{query ? 'No matching file is held, wanted or changed today.' : 'No file is held, wanted or changed today.'}</p>
             ) : (
               <div class="scroll">
                 <table class="list files">
@@ -228,19 +233,19 @@ export function Files() {
                     <tr>
                       <th>Folder</th>
                       <th>Held by, until</th>
-                      <th>Two meet</th>
+                      <th>Conflict</th>
                       <th class="right">Changes today</th>
                     </tr>
                   </thead>
-                  {folders.slice(0, FOLDERS).map((it) => (
-                    <Branch key={it.path} of={it} scale={top} open={isOpen(it, said, words)} toggle={() => toggle(it)} />
+                  {folders.slice(0, MAX_FOLDERS).map((folder) => (
+                    <FolderRows key={folder.path} folder={folder} scale={top} open={isOpen(folder, toggled, query)} toggle={() => toggle(folder)} />
                   ))}
                 </table>
-                {folders.length > FOLDERS && <p class="empty">and {folders.length - FOLDERS} more folders: filter them</p>}
+                {folders.length > MAX_FOLDERS && <p class="empty">and {folders.length - MAX_FOLDERS} more folders. Use the filter to narrow them down.</p>}
               </div>
             )}
             <p class="aside">
-              The radar warned {view.radar.warned} times: {view.radar.proved} came true, {view.radar.lapsed} did not.
+              Conflicts predicted: {view.radar.warned}. Came true: {view.radar.proved}. Did not happen: {view.radar.lapsed}.
             </p>
           </Panel>
         );

@@ -1,23 +1,25 @@
+// The first page: the composer, the inbox, the lanes, the merge queues and the cost of today.
+
 import { useSignal } from '@preact/signals';
 import { Inbox } from '../inbox';
-import { later } from '../later';
+import { lazy } from '../lazy';
 import { topic } from '../live/client';
 import { Lanes } from '../plots/lanes';
 import { SpendLine } from '../plots/spend';
-import { Trains } from '../plots/train';
-import { go } from '../route';
-import { Choose, chosen, perform, says, useTopics } from '../ui';
+import { MergeQueues } from '../plots/queue';
+import { navigate } from '../route';
+import { ChoiceSelect, perform, shellHintProps, useTopics, withChoice } from '../ui';
 import type { Action, Head, Plan } from '../views';
 
-/** Words to the whole team: a plan to look at, a mission for a lead, or a task. The daemon says which there are. */
+/** The input for new work. It becomes a plan, a mission or a task, depending on the actions that the daemon offers. */
 function Composer({ actions }: { actions: Action[] }) {
-  const words = useSignal('');
+  const text = useSignal('');
   const choice = useSignal('');
   const send = async (shown: Action | undefined) => {
-    const said = words.peek().trim();
-    const action = shown && chosen(shown, choice.peek());
-    const after = (made: unknown) => action?.verb === 'plan.ask' && go(`/plan/${(made as Plan).task ?? ''}`);
-    if (said && action && (await perform({ ...action, after }, said))) words.value = '';
+    const goal = text.peek().trim();
+    const action = shown && withChoice(shown, choice.peek());
+    const after = (result: unknown) => action?.verb === 'plan.ask' && navigate(`/plan/${(result as Plan).task ?? ''}`);
+    if (goal && action && (await perform({ ...action, after }, goal))) text.value = '';
   };
   const [first, ...others] = actions;
   return (
@@ -28,31 +30,31 @@ function Composer({ actions }: { actions: Action[] }) {
         void send(first);
       }}
     >
-      <input id="composer" aria-label="What should the team do?" placeholder="What should the team do?" value={words.value} onInput={(it) => (words.value = it.currentTarget.value)} maxLength={2_000} />
-      {first?.choice && words.value.trim() && <Choose of={first.choice} value={choice.value} set={(name) => (choice.value = name)} />}
-      <button type="submit" class="do first" disabled={!first} {...says(first ? chosen(first, choice.value).cli : '')}>
+      <input id="composer" aria-label="What should the team do?" placeholder="What should the team do?" value={text.value} onInput={(event) => (text.value = event.currentTarget.value)} maxLength={2_000} />
+      {first?.choice && text.value.trim() && <ChoiceSelect choice={first.choice} value={choice.value} set={(name) => (choice.value = name)} />}
+      <button type="submit" class="do first" disabled={!first} {...shellHintProps(first ? withChoice(first, choice.value).cli : '')}>
         {first?.label ?? 'Plan'}
       </button>
-      {others.map((it) => (
-        <button key={it.label} type="button" class="do" {...says(it.cli)} onClick={() => void send(it)}>
-          {it.label}
+      {others.map((action) => (
+        <button key={action.label} type="button" class="do" {...shellHintProps(action.cli)} onClick={() => void send(action)}>
+          {action.label}
         </button>
       ))}
     </form>
   );
 }
 
-const First = later(() => import('../first').then((it) => it.First));
+const FirstSteps = lazy(() => import('../first-steps').then((module) => module.FirstSteps));
 
 export function Now() {
   useTopics('head');
-  const head = topic('head').one<Head>('head');
+  const head = topic('head').get<Head>('head');
   void topic('head').changed.value;
   const size = head?.size ?? 'few';
   if (head?.projects.length === 0)
     return (
       <>
-        <First />
+        <FirstSteps />
         {head.needs_you > 0 && <Inbox />}
       </>
     );
@@ -60,10 +62,10 @@ export function Now() {
     <>
       <Composer actions={head?.composers ?? []} />
       <div class="now">
-        <Inbox most={size === 'many' ? 8 : 12} open={size === 'few' ? 12 : 3} />
+        <Inbox maxCards={size === 'many' ? 8 : 12} openCards={size === 'few' ? 12 : 3} />
         <div class="wide">
           <Lanes size={size} />
-          <Trains />
+          <MergeQueues />
           <SpendLine />
         </div>
       </div>

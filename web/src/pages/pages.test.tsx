@@ -1,10 +1,9 @@
 import { signal } from '@preact/signals';
 import { render } from 'preact';
 import { afterEach, describe, expect, it, vi } from 'vitest';
-import { place } from '../route';
-import { Inbox, chosen, together } from '../inbox';
-import { later } from '../later';
-import { over, pressed } from '../keys';
+import { route } from '../route';
+import { lazy } from '../lazy';
+import { overlay } from '../keys';
 import { Palette } from '../palette';
 import { Agents } from './agents';
 import { Conversations } from './conversations';
@@ -16,148 +15,98 @@ import { Setup } from './setup';
 import { Tasks } from './tasks';
 import { Team } from './team';
 import { topic } from '../live/client';
-import { pending, perform, toasts } from '../ui';
-import type { Item, TaskPage } from '../views';
-import { Ask } from '../ask';
+import { pending } from '../ui';
+import type { TaskPage } from '../views';
+import { ConfirmDialog } from '../confirm-dialog';
 
 vi.mock('../live/worker?sharedworker&url', () => ({ default: '/assets/worker.js' }));
-vi.mock('../live/client', async (load) => ({ ...(await load<typeof import('../live/client')>()), look: () => () => {} }));
+vi.mock('../live/client', async (load) => ({ ...(await load<typeof import('../live/client')>()), subscribe: () => () => {} }));
 
 afterEach(() => vi.unstubAllGlobals());
 
-function at(path: string): void {
+function visit(path: string): void {
   history.replaceState(null, '', path);
-  place.value = { path: location.pathname, query: new URLSearchParams(location.search) };
+  route.value = { path: location.pathname, query: new URLSearchParams(location.search) };
 }
 
 async function until(holds: () => boolean): Promise<void> {
-  for (let nth = 0; nth < 3_000 && !holds(); nth += 1) await new Promise((done) => setTimeout(done, 10));
+  for (let index = 0; index < 3_000 && !holds(); index += 1) await new Promise((done) => setTimeout(done, 10));
   expect(holds()).toBe(true);
 }
 
 const ROW = { id: 'T1', project: 'shop', mission: 'M1', subject: 'First <b>', word: 'working', at: 'working', agent: 'ann', text: 'editing', since_wall: 1, blocked_by: [], wave: 0, priority: 2 };
 
 describe('replay', () => {
-  it('shows a mission at the moment in the address, and asks for another', async () => {
-    const asked: unknown[] = [];
+  it('shows a mission at the revision in the address, and fetches another revision', async () => {
+    const requests: unknown[] = [];
     vi.stubGlobal('fetch', async (url: string, init: RequestInit) => {
-      asked.push([url, JSON.parse(String(init.body))]);
+      requests.push([url, JSON.parse(String(init.body))]);
       const data = { mission: 'M1', title: 'Add login', first: 3, last: 40, at: 12, wall: 1_700_000_000_000, event: 'task.started', tasks: [ROW], queue: [], marks: [{ revision: 3, wall: 1, text: 'M1 begins' }, { revision: 12, wall: 2, text: 'T1 is started' }] };
       return new Response(JSON.stringify({ data }));
     });
-    at('/replay?mission=M1&at=12');
+    visit('/replay?mission=M1&at=12');
     const box = document.createElement('div');
     render(<Replay />, box);
     await until(() => box.querySelector('input[type=range]') !== null);
-    expect(asked).toEqual([['/api/v1/mission.replay', { id: 'M1', at: 12 }]]);
+    expect(requests).toEqual([['/api/v1/mission.replay', { id: 'M1', at: 12 }]]);
     expect(box.textContent).toContain('T1 is started');
     expect(box.textContent).toContain('First <b>');
     expect(box.textContent).toContain('regatta replay M1 --at 12');
-    [...box.querySelectorAll('button')].find((it) => it.textContent?.includes('before'))?.click();
+    [...box.querySelectorAll('button')].find((button) => button.textContent?.includes('previous'))?.click();
     expect(location.search).toContain('at=3');
-    await until(() => asked.length === 2);
-    expect(asked[1]).toEqual(['/api/v1/mission.replay', { id: 'M1', at: 3 }]);
+    await until(() => requests.length === 2);
+    expect(requests[1]).toEqual(['/api/v1/mission.replay', { id: 'M1', at: 3 }]);
     render(null, box);
   });
 });
 
 describe('conversations', () => {
-  it('shows who asked what, and what may be done; text of others is text', async () => {
+  it('shows turns and actions, and escapes untrusted text', async () => {
     const line = { id: 'V1', service: 'slack', agent: 'ann', project: 'shop', title: '#dev <i>', url: 'javascript:alert(1)', task: 'T1', word: 'held', turns: 1, queued: 0, last: 'Eve: <script>', unshown: 0, dead: 0, updated_wall: 5, actions: [{ label: 'Accept', verb: 'conversation.accept', input: { conversation: 'V1' }, cli: 'regatta bridge accept V1', first: true }] };
     topic('conversations').entities.set('conversation/V1', signal(line));
     topic('conversations').keys.value = ['conversation/V1'];
     vi.stubGlobal('fetch', async () => new Response(JSON.stringify({ data: { turns: [{ n: 1, by: { id: 'U1', name: 'Ann' }, text: 'fix it', state: 'done', answer: '<img src=x>', asked_wall: 1 }], turn_count: 3, held: [{ by: { id: 'U2', name: 'Eve' }, text: 'let me in', wall: 2 }] } })));
-    at('/conversations?id=V1');
+    visit('/conversations?id=V1');
     const box = document.createElement('div');
     render(<Conversations />, box);
     await until(() => box.textContent?.includes('fix it') ?? false);
     expect(box.querySelector('img, script, a[href^="javascript"]')).toBeNull();
-    expect(box.textContent).toContain('2 turns before these');
-    expect(box.textContent).toContain('Eve is on no list');
+    expect(box.textContent).toContain('2 earlier turns are no longer stored');
+    expect(box.textContent).toContain('Eve is not allowed to ask');
     expect(box.textContent).toContain('Accept');
     render(null, box);
   });
 });
 
-describe('the inbox', () => {
-  it('draws what is about no task, and kinds that nobody foresaw, with their choices and their line', () => {
-    const item = (id: string, kind: string, more: object) => ({ id, kind, task: null, project: null, agent: null, subject: `${kind} <b>`, why: 'because', since_wall: 1, escalated: false, group: id, actions: [{ label: `Do ${id}`, verb: 'x', input: {}, cli: `regatta x ${id}`, first: true }], ...more });
-    const all = [item('budget:day', 'budget', {}), item('agent:ann', 'credential', { agent: 'ann' }), item('bridge:slack:ann', 'credential', { agent: 'ann' }), item('V7', 'request', {}), item('Z1', 'unheard_of', {}), item('T9', 'failed', { task: 'T9', actions: [] })];
-    for (const it of all) topic('inbox').entities.set(`item/${it.id}`, signal(it));
-    topic('inbox').keys.value = all.map((it) => `item/${it.id}`);
-    const box = document.createElement('div');
-    render(<Inbox />, box);
-    const cards = [...box.querySelectorAll('.card')];
-    expect(cards.map((it) => it.querySelector('.id')?.getAttribute('href') ?? null)).toEqual(['/cost', '/agents/ann', '/setup', '/conversations', null, '/t/T9']);
-    expect(cards.slice(0, 5).map((it) => it.querySelector('button')?.textContent?.trim())).toEqual(['Do budget:day 1', 'Do agent:ann 1', 'Do bridge:slack:ann 1', 'Do V7 1', 'Do Z1 1']);
-    expect(cards[4]?.textContent).toContain('unheard_of <b>');
-    expect(box.querySelector('.card .cli')?.textContent).toContain('regatta x budget:day');
-    expect(box.querySelector('[href*=null], [href*=undefined]')).toBeNull();
-    render(null, box);
-    topic('inbox').keys.value = [];
-  });
-});
-
-describe('a part that comes later', () => {
-  it('is there for everybody, also for who was drawn just before it came', async () => {
-    let come: ((it: () => preact.JSX.Element) => void) | undefined;
-    const Part = later(() => new Promise<() => preact.JSX.Element>((done) => (come = done)));
-    const [one, two] = [document.createElement('div'), document.createElement('div')];
-    render(<Part />, one);
-    await until(() => come !== undefined);
-    render(<Part />, two);
-    come?.(() => <b>here</b>);
-    await until(() => one.textContent === 'here' && two.textContent === 'here');
-    render(null, one);
-    render(null, two);
-  });
-});
-
-describe('requests that ask the same', () => {
-  it('are answered in one call, also for good, and put off each by itself', async () => {
-    const asked: [string, Record<string, unknown>][] = [];
-    vi.stubGlobal('fetch', async (url: string, init: RequestInit) => {
-      asked.push([url, JSON.parse(String(init.body)) as Record<string, unknown>]);
-      return new Response(JSON.stringify({ data: { answered: 3, rules: ['R1: allow npm install * for a1', 'R2: allow npm install * for a2'] } }));
-    });
-    const item = (id: string) => {
-      const say = (reach: string) => ({ id, answer: { say: 'allow' }, reach });
-      const actions = [
-        { label: 'Allow once', verb: 'inbox.answer', input: say('once'), cli: `regatta allow ${id}`, first: true },
-        { label: 'Always allow', verb: 'inbox.answer', input: say('always'), cli: `regatta allow ${id} --for always`, grave: true },
-        { label: 'Later: in 1 h', verb: 'inbox.snooze', input: { id, ms: 3_600_000 }, cli: `regatta inbox snooze ${id} 1h` },
-      ];
-      return { id, kind: 'permission', task: 'T1', project: 'shop', agent: 'a1', subject: 'npm install', why: '', since_wall: 1, escalated: false, group: 'permission npm install', actions } as unknown as Item;
-    };
-    const group = { key: 'g', items: ['Q1', 'Q2', 'Q3'].map(item) };
-    const [once, always, later] = group.items[0]?.actions.map((it) => together(group, it)) ?? [];
-    if (!once || !always || !later) throw new Error('three actions');
-    expect([once.label, once.cli, always.grave]).toEqual(['Allow once × 3', 'regatta allow Q1 --all', true]);
-    expect(await perform(always)).toBe(true);
-    expect(asked).toEqual([['/api/v1/inbox.answer', { id: 'Q1', answer: { say: 'allow' }, reach: 'always', alike: true }]]);
-    const told = toasts.value.map((it) => it.text).join('\n');
-    expect(told).toContain('R1: allow npm install * for a1 · R2: allow npm install * for a2');
-    expect(told).toContain('Always allow × 3: 3 done');
-    expect(await perform(later)).toBe(true);
-    expect(asked.slice(1).map((it) => it[1].id)).toEqual(['Q1', 'Q2', 'Q3']);
-    expect(together({ key: 'g', items: group.items.slice(0, 1) }, once)).toBe(once);
+describe('a lazy component', () => {
+  it('appears in all instances, also in one that was rendered while it loaded', async () => {
+    let resolveImport: ((part: () => preact.JSX.Element) => void) | undefined;
+    const Part = lazy(() => new Promise<() => preact.JSX.Element>((done) => (resolveImport = done)));
+    const [first, second] = [document.createElement('div'), document.createElement('div')];
+    render(<Part />, first);
+    await until(() => resolveImport !== undefined);
+    render(<Part />, second);
+    resolveImport?.(() => <b>here</b>);
+    await until(() => first.textContent === 'here' && second.textContent === 'here');
+    render(null, first);
+    render(null, second);
   });
 });
 
 describe('a plan', () => {
-  it('is shown with what collides, changed, drawn anew by the daemon, and started as it was drawn last', async () => {
-    const asked: [string, Record<string, unknown>][] = [];
+  it('shows conflicts, is recomputed by the daemon after an edit, and starts with the edits', async () => {
+    const requests: [string, Record<string, unknown>][] = [];
     const task = (subject: string, files: string[]) => ({ task: { subject, files, assign: null }, after: [] as number[] });
-    const drawn = (tasks: unknown[]) => ({ project: 'shop', title: 'Add login', task: 'T31', planner: 'ann', state: 'ready', text: 'each starts when it is ready', tasks, waves: tasks.map((_, nth) => `1.${nth + 1}`), owned: tasks.length > 1 ? [{ file: 'a.rs', owner: 0, others: [1], text: '2 after 1' }] : [], conflicts: tasks.length - 1, warnings: ['2 names no files'], agents: ['ann', 'bob'], estimate: '$1.00-$2.00', actions: [{ label: 'Start', verb: 'mission.start', input: { tasks }, cli: "regatta run 'Add login'", first: true }] });
+    const drawn = (tasks: unknown[]) => ({ project: 'shop', title: 'Add login', task: 'T31', planner: 'ann', state: 'ready', text: 'each starts when it is ready', tasks, waves: tasks.map((_, index) => `1.${index + 1}`), owned: tasks.length > 1 ? [{ file: 'a.rs', owner: 0, others: [1], text: '2 after 1' }] : [], conflicts: tasks.length - 1, warnings: ['2 names no files'], agents: ['ann', 'bob'], estimate: '$1.00-$2.00', actions: [{ label: 'Start', verb: 'mission.start', input: { tasks }, cli: "regatta run 'Add login'", first: true }] });
     vi.stubGlobal('fetch', async (url: string, init: RequestInit) => {
       const input = JSON.parse(String(init.body)) as Record<string, unknown>;
-      asked.push([url, input]);
+      requests.push([url, input]);
       const both = [task('First <i>', ['a.rs']), task('Second', ['a.rs'])];
       const data = url.endsWith('mission.start') ? { id: 'M5' } : drawn(url.endsWith('plan.draw') ? (input.tasks as unknown[]) : both);
       return new Response(JSON.stringify({ data }));
     });
     localStorage.clear();
-    at('/plan/T31');
+    visit('/plan/T31');
     const box = document.createElement('div');
     render(<PlanPage id="T31" />, box);
     await until(() => box.querySelectorAll('.plan tbody tr').length === 2);
@@ -166,54 +115,54 @@ describe('a plan', () => {
     expect(box.textContent).toContain('2 names no files');
     expect(box.querySelectorAll('.plan tr.clash').length).toBe(2);
     expect(box.querySelector('i')).toBeNull();
-    (box.querySelector('[aria-label="Take task 1 out"]') as HTMLButtonElement).click();
+    (box.querySelector('[aria-label="Remove task 1"]') as HTMLButtonElement).click();
     await until(() => box.textContent?.includes('1 task · 1 wave') ?? false);
-    expect(asked.at(-1)).toMatchObject(['/api/v1/plan.draw', { project: 'shop', title: 'Add login', tasks: [{ task: { subject: 'Second' } }] }]);
+    expect(requests.at(-1)).toMatchObject(['/api/v1/plan.draw', { project: 'shop', title: 'Add login', tasks: [{ task: { subject: 'Second' } }] }]);
     expect(localStorage.getItem('regatta-plan-T31')).toContain('Second');
-    [...box.querySelectorAll('button')].find((it) => it.textContent?.includes('Start'))?.click();
-    await until(() => asked.at(-1)?.[0] === '/api/v1/mission.start' && location.search === '?mission=M5');
-    expect(asked.at(-1)?.[1]).toMatchObject({ tasks: [{ task: { subject: 'Second' } }] });
+    [...box.querySelectorAll('button')].find((button) => button.textContent?.includes('Start'))?.click();
+    await until(() => requests.at(-1)?.[0] === '/api/v1/mission.start' && location.search === '?mission=M5');
+    expect(requests.at(-1)?.[1]).toMatchObject({ tasks: [{ task: { subject: 'Second' } }] });
     expect(localStorage.getItem('regatta-plan-T31')).toBeNull();
     render(null, box);
   });
 });
 
 describe('a plan that cannot be used', () => {
-  it('is asked for again with the whole goal, and by whom one chooses', async () => {
-    const asked: [string, Record<string, unknown>][] = [];
+  it('is requested again with the whole goal and the chosen planner', async () => {
+    const requests: [string, Record<string, unknown>][] = [];
     const goal = 'Add login\n\nWith rate limits <b>';
     const again = { label: 'Ask again', verb: 'plan.ask', input: { goal, planner: 'ann' }, cli: "regatta run 'Add login…'", choice: { label: 'Who plans', to: '/planner', flag: '--planner', of: ['ann', 'bob'], now: 'ann' } };
     vi.stubGlobal('fetch', async (url: string, init: RequestInit) => {
-      asked.push([url, JSON.parse(String(init.body)) as Record<string, unknown>]);
+      requests.push([url, JSON.parse(String(init.body)) as Record<string, unknown>]);
       const task = url.endsWith('plan.ask') ? 'T32' : 'T31';
       const data = { project: 'shop', title: 'Add login', goal, task, planner: 'ann', state: 'unusable', text: 'it has no tasks', tasks: [], waves: [], owned: [], conflicts: 0, warnings: [], agents: [], estimate: '', actions: [again] };
       return new Response(JSON.stringify({ data }));
     });
-    at('/plan/T31');
+    visit('/plan/T31');
     const box = document.createElement('div');
     render(<PlanPage id="T31" />, box);
     await until(() => box.textContent?.includes('With rate limits') ?? false);
     expect(box.querySelector('b')).toBeNull();
     const select = box.querySelector('select') as HTMLSelectElement;
-    expect([select.value, [...select.options].map((it) => it.value)]).toEqual(['ann', ['ann', 'bob']]);
+    expect([select.value, [...select.options].map((option) => option.value)]).toEqual(['ann', ['ann', 'bob']]);
     select.value = 'bob';
     select.dispatchEvent(new Event('change'));
-    await until(() => [...box.querySelectorAll('button')].some((it) => it.title.endsWith('--planner bob')));
-    [...box.querySelectorAll('button')].find((it) => it.textContent?.includes('Ask again'))?.click();
+    await until(() => [...box.querySelectorAll('button')].some((button) => button.title.endsWith('--planner bob')));
+    [...box.querySelectorAll('button')].find((button) => button.textContent?.includes('Ask again'))?.click();
     await until(() => location.pathname === '/plan/T32');
-    expect(asked.find((it) => it[0].endsWith('plan.ask'))?.[1]).toEqual({ goal, planner: 'bob' });
+    expect(requests.find((request) => request[0].endsWith('plan.ask'))?.[1]).toEqual({ goal, planner: 'bob' });
     render(null, box);
   });
 });
 
 describe('many lanes', () => {
-  it('are cells: a new version of one is drawn, the others are left, and they come back after a table', async () => {
-    const lane = (nth: number, text: string) => ({ agent: `a-${nth}`, provider: 'p', at: 'working', text, task: null, subject: '', since_wall: 1, capacity: { current: 1, max: 1 }, wanted: '', running: '', actions: [] });
-    const keys = Array.from({ length: 40 }, (_, nth) => `lane/a-${nth}`);
-    keys.forEach((key, nth) => topic('lanes').entities.set(key, signal(lane(nth, 'first'))));
+  it('are cells: only a changed cell renders again, and all return after the table', async () => {
+    const lane = (index: number, text: string) => ({ agent: `a-${index}`, provider: 'p', at: 'working', text, task: null, subject: '', since_wall: 1, capacity: { current: 1, max: 1 }, wanted: '', running: '', actions: [] });
+    const keys = Array.from({ length: 40 }, (_, index) => `lane/a-${index}`);
+    keys.forEach((key, index) => topic('lanes').entities.set(key, signal(lane(index, 'first'))));
     topic('lanes').keys.value = keys;
     topic('lanes').known.value = true;
-    at('/');
+    visit('/');
     const box = document.createElement('div');
     render(<Lanes size="many" />, box);
     const cells = () => [...box.querySelectorAll<HTMLElement>('.cell')];
@@ -223,155 +172,88 @@ describe('many lanes', () => {
     topic('lanes').changed.value += 1;
     await until(() => box.innerHTML.includes('second'));
     expect(cells()[7]?.title).toBe('a-7: working  second');
-    expect(cells().every((it, nth) => it === before[nth])).toBe(true);
-    at('/?as=table');
+    expect(cells().every((element, index) => element === before[index])).toBe(true);
+    visit('/?as=table');
     await until(() => box.querySelectorAll('tbody tr').length === 40);
-    at('/');
+    visit('/');
     await until(() => cells().length === 40);
     expect([cells()[7]?.title, cells()[8]?.title]).toEqual(['a-7: working  second', 'a-8: working  first']);
     render(null, box);
   });
 });
 
-describe('the inbox by key', () => {
-  const asks = (id: string, group: string, since_wall: number) => ({ id, kind: 'permission', task: id, agent: 'ann', subject: 'cargo test', why: '', since_wall, escalated: false, group, actions: [{ label: 'Allow once', verb: 'inbox.answer', input: { id }, cli: `regatta allow ${id}`, first: true }, { label: 'Reply…', verb: 'inbox.answer', input: { id, text: '' }, cli: `regatta answer ${id} …`, words: '/text' }] });
-  const press = (key: string, target?: Element) => {
-    const event = new KeyboardEvent('keydown', { key });
-    if (target) Object.defineProperty(event, 'target', { value: target });
-    return pressed(event);
-  };
-  const show = (all: ReturnType<typeof asks>[]) => {
-    const inbox = topic('inbox');
-    inbox.entities.clear();
-    for (const it of all) inbox.entities.set(`item/${it.id}`, signal(it));
-    inbox.keys.value = all.map((it) => `item/${it.id}`);
-    inbox.changed.value += 1;
-  };
-
-  it('a digit first goes to a card and decides only then, for all that ask the same; whoever was there stays there', async () => {
-    const asked: unknown[] = [];
-    vi.stubGlobal('fetch', async (_: string, init: RequestInit) => {
-      const said = JSON.parse(String(init.body)) as { id: string; alike?: boolean };
-      asked.push([said.id, said.alike]);
-      return new Response(JSON.stringify({ data: { answered: 2 } }));
-    });
-    at('/');
-    chosen.value = null;
-    show([asks('Q1', 'same', 1), asks('Q2', 'same', 2), asks('Q3', 'other', 3), asks('Q4', 'third', 4)]);
-    const box = document.createElement('div');
-    document.body.append(box);
-    render(<Inbox />, box);
-    const active = () => box.querySelector('.card.active')?.getAttribute('aria-label');
-    expect(active()).toBeUndefined();
-    expect(press('1')).toBe(true);
-    await until(() => active() === 'permission Q1');
-    expect(asked).toEqual([]);
-    expect(box.querySelector('.card.active button')?.textContent).toContain('Allow once × 2');
-    press('1');
-    await until(() => asked.length === 1);
-    expect(asked).toEqual([['Q1', true]]);
-    await until(() => toasts.value.some((it) => it.text === 'Allow once × 2: 2 done'));
-    // It is gone: a digit that was meant for it decides nothing else, and j goes on from there.
-    show([asks('Q3', 'other', 3), asks('Q4', 'third', 4)]);
-    await until(() => box.querySelectorAll('.card').length === 2);
-    await until(() => document.activeElement?.id === 'inbox');
-    expect(active()).toBeUndefined();
-    press('j');
-    await until(() => active() === 'permission Q3');
-    press('j');
-    await until(() => active() === 'permission Q4');
-    show([asks('Q3', 'other', 3), asks('Q5', 'fifth', 5)]);
-    press('j');
-    await until(() => active() === 'permission Q5');
-    expect(asked).toEqual([['Q1', true]]);
-    render(null, box);
-    box.remove();
-    show([]);
-  });
-
-  it('Enter opens the row that has the focus, and decides nothing elsewhere', () => {
-    const table = document.createElement('table');
-    table.innerHTML = '<tr data-row tabindex="0"><td><a href="#x">T1</a></td></tr>';
-    let clicked = 0;
-    table.querySelector('a')?.addEventListener('click', (event) => (event.preventDefault(), (clicked += 1)));
-    expect(press('Enter', table.querySelector('tr') as Element)).toBe(true);
-    expect(press('Enter', table.querySelector('td') as Element)).toBe(false);
-    expect(clicked).toBe(1);
-  });
-});
-
 describe('tasks', () => {
-  const fill = (many: number) => {
+  const fill = (count: number) => {
     const tasks = topic('tasks');
     tasks.entities.clear();
-    for (let nth = 1; nth <= many; nth += 1) tasks.entities.set(`task/T${nth}`, signal({ ...ROW, id: `T${nth}`, subject: `Work ${nth}`, at: nth % 2 ? 'working' : 'waiting', word: nth % 2 ? 'working' : 'waiting', micro_usd: nth === 3 ? undefined : (nth * 7) % 10 }));
+    for (let index = 1; index <= count; index += 1) tasks.entities.set(`task/T${index}`, signal({ ...ROW, id: `T${index}`, subject: `Work ${index}`, at: index % 2 ? 'working' : 'waiting', word: index % 2 ? 'working' : 'waiting', micro_usd: index === 3 ? undefined : (index * 7) % 10 }));
     tasks.keys.value = [...tasks.entities.keys()];
     tasks.known.value = true;
     tasks.changed.value += 1;
   };
-  const ids = (box: Element) => [...box.querySelectorAll('tr[data-row] a.id')].map((it) => it.textContent?.trim());
+  const ids = (box: Element) => [...box.querySelectorAll('tr[data-row] a.id')].map((element) => element.textContent?.trim());
 
-  it('are sorted by a head, with the order in the address, and what is unknown last; another view is a step back leads from', async () => {
+  it('are sorted by a heading, with the order in the address and unknown values last; Back leaves another view', async () => {
     fill(4);
-    at('/tasks?sort=-cost');
+    visit('/tasks?sort=-cost');
     const box = document.createElement('div');
     render(<Tasks />, box);
     expect(ids(box)).toEqual(['T4', 'T1', 'T2', 'T3']);
     expect(box.querySelector('th[aria-sort=descending]')?.textContent).toContain('Cost');
-    [...box.querySelectorAll('th button')].find((it) => it.textContent?.includes('Cost'))?.dispatchEvent(new MouseEvent('click'));
+    [...box.querySelectorAll('th button')].find((element) => element.textContent?.includes('Cost'))?.dispatchEvent(new MouseEvent('click'));
     expect(location.search).toBe('');
     await until(() => ids(box)[0] === 'T2');
-    at('/tasks?sort=cost');
+    visit('/tasks?sort=cost');
     await until(() => ids(box).join() === 'T2,T1,T4,T3');
     const before = history.length;
-    [...box.querySelectorAll('button')].find((it) => it.textContent === 'board')?.click();
+    [...box.querySelectorAll('button')].find((button) => button.textContent === 'board')?.click();
     expect(location.search).toBe('?sort=cost&view=board');
     expect(history.length).toBe(before + 1);
     await until(() => box.querySelectorAll('.tile').length === 4);
     render(null, box);
   });
 
-  it('are a graph as the daemon laid it out, and a filter makes the others faint', async () => {
+  it('are drawn as a graph in the layout of the daemon, and a filter dims the others', async () => {
     fill(3);
     const node = (column: number, row: number, tasks: string[], more: object) => ({ column, row, tasks, label: 'x', word: 'waiting', at: 'waiting', critical: false, ...more });
     const nodes = [node(0, 0, ['T7', 'T8'], { label: '2 landed', word: 'landed', at: 'landed' }), node(0, 1, ['T1'], { critical: true }), node(1, 0, ['T2'], { label: 'Greet <b>', agent: 'ann', needs: ['T1', 'T7'], critical: true })];
     const edges = [{ from: 1, to: 2, through: [[0, 1], [1, 0]], critical: true }, { from: 0, to: 2, through: [[0, 0], [1, 0]], critical: false }];
-    const of = topic('graph.M1');
-    of.entities.set('graph', signal({ title: 'M1 Greet', text: '4 tasks in 2 waves', tasks: 4, columns: 2, rows: 2, nodes, edges, critical: ['T1', 'T2'] }));
-    at('/tasks?view=graph&mission=M1');
+    const graph = topic('graph.M1');
+    graph.entities.set('graph', signal({ title: 'M1 Greet', text: '4 tasks in 2 waves', tasks: 4, columns: 2, rows: 2, nodes, edges, critical: ['T1', 'T2'] }));
+    visit('/tasks?view=graph&mission=M1');
     const box = document.createElement('div');
     render(<Tasks />, box);
     await until(() => box.querySelectorAll('svg a').length === 3);
     const links = [...box.querySelectorAll('svg a')];
-    expect(links.map((it) => it.getAttribute('href'))).toEqual(['/tasks?at=landed&mission=M1', '/t/T1', '/t/T2']);
-    expect(links.map((it) => it.querySelector('title')?.textContent)).toEqual(['2 landed', 'T1 waiting: x, on the longest way', 'T2 waiting: Greet <b>, ann, needs T1 T7, on the longest way']);
-    // Those j and k go to, in the order in which they are drawn; what is bold is on top.
+    expect(links.map((element) => element.getAttribute('href'))).toEqual(['/tasks?at=landed&mission=M1', '/t/T1', '/t/T2']);
+    expect(links.map((element) => element.querySelector('title')?.textContent)).toEqual(['2 landed', 'T1 waiting: x; on the critical path', 'T2 waiting: Greet <b>, ann, needs T1 T7; on the critical path']);
+    // All nodes can be reached with j and k, in drawing order. Bold edges are on top.
     expect(box.querySelectorAll('svg a[data-row]').length).toBe(3);
-    expect([...box.querySelectorAll('svg path')].map((it) => it.getAttribute('class'))).toEqual(['', 'bold']);
+    expect([...box.querySelectorAll('svg path')].map((element) => element.getAttribute('class'))).toEqual(['', 'bold']);
     expect(box.textContent).toContain('regatta graph M1');
     expect(box.querySelectorAll('.faint').length).toBe(0);
-    at('/tasks?view=graph&mission=M1&q=T2');
+    visit('/tasks?view=graph&mission=M1&q=T2');
     await until(() => box.querySelectorAll('.faint').length === 2);
-    at('/tasks?view=graph&mission=M1,head');
+    visit('/tasks?view=graph&mission=M1,head');
     await until(() => box.querySelector('svg') === null);
     render(null, box);
-    of.entities.clear();
+    graph.entities.clear();
     fill(0);
   });
 
-  it('come in parts that are asked for', async () => {
+  it('are shown in parts, with a button for more', async () => {
     fill(230);
-    at('/tasks');
+    visit('/tasks');
     const box = document.createElement('div');
     render(<Tasks />, box);
     expect(ids(box).length).toBe(200);
     expect(box.querySelector('.group')?.textContent).toContain('230');
-    [...box.querySelectorAll('button')].find((it) => it.textContent === 'Show 30 more')?.click();
+    [...box.querySelectorAll('button')].find((button) => button.textContent === 'Show 30 more')?.click();
     await until(() => ids(box).length === 230);
     fill(140);
-    at('/tasks?view=board');
+    visit('/tasks?view=board');
     await until(() => box.querySelectorAll('.tile').length === 100);
-    [...box.querySelectorAll('button')].find((it) => it.textContent === 'Show 20 more')?.click();
+    [...box.querySelectorAll('button')].find((button) => button.textContent === 'Show 20 more')?.click();
     await until(() => box.querySelectorAll('.tile').length === 120);
     expect(location.search).toContain('whole=waiting');
     render(null, box);
@@ -380,7 +262,7 @@ describe('tasks', () => {
 });
 
 describe('one agent', () => {
-  it('is shown with what it does, what it is asked and its tasks; an unknown one is said to be none', async () => {
+  it('shows its activity, requests and tasks, or that it does not exist', async () => {
     vi.stubGlobal('fetch', async () => new Response(JSON.stringify({ data: [{ name: 'ann', heard_wall: 1 }] })));
     const lane = { agent: 'ann', provider: 'claude', at: 'needs', text: 'Q1 cargo test', task: 'T1', subject: '', since_wall: 1, capacity: { current: 1, max: 2 }, wanted: 'big', running: 'small', context: 85, actions: [{ label: 'Stop', verb: 'agent.stop', input: {}, cli: 'regatta stop ann', grave: true }] };
     const put = (name: string, key: string, value: unknown) => {
@@ -393,15 +275,15 @@ describe('one agent', () => {
     put('tasks', 'task/T1', { ...ROW, micro_usd: 420_000 });
     put('inbox', 'item/Q1', { id: 'Q1', kind: 'permission', task: 'T1', agent: 'ann', subject: 'cargo test', why: '', since_wall: 1, escalated: false, group: 'g', actions: [] });
     put('head', 'head', { size: 'few' });
-    at('/agents/ann');
+    visit('/agents/ann');
     const box = document.createElement('div');
-    render(<Agents only="ann" />, box);
+    render(<Agents onlyAgent="ann" />, box);
     const text = box.textContent ?? '';
-    for (const words of ['Agent ann', 'needs you', 'Q1 cargo test', 'small ! not what was wanted', '1 of 2', '85 % ! nearly full', '1 task', 'First <b>', '$0.42', 'Stop', 'regatta why ann', '1 lane']) expect(text).toContain(words);
+    for (const expected of ['Agent ann', 'needs you', 'Q1 cargo test', 'small ! differs from wanted', '1 of 2', '85 % ! nearly full', '1 task', 'First <b>', '$0.42', 'Stop', 'regatta why ann', '1 lane']) expect(text).toContain(expected);
     expect(box.querySelectorAll('.card').length).toBe(1);
     render(null, box);
-    render(<Agents only="bob" />, box);
-    expect(box.textContent).toContain('There is no agent bob');
+    render(<Agents onlyAgent="bob" />, box);
+    expect(box.textContent).toContain('Agent bob does not exist');
     render(null, box);
     for (const name of ['lanes', 'tasks', 'inbox', 'head']) {
       topic(name).entities.clear();
@@ -411,17 +293,17 @@ describe('one agent', () => {
 });
 
 describe('all agents', () => {
-  it('stand in the order of their numbers, and no name is torn at its hyphen', async () => {
+  it('are sorted by number, and names do not wrap at the hyphen', async () => {
     vi.stubGlobal('fetch', async () => new Response(JSON.stringify({ data: [] })));
     const lane = (agent: string) => ({ agent, provider: 'claude', at: 'idle', text: '', task: null, subject: '', since_wall: 1, capacity: { current: 0, max: 1 }, wanted: 'opus-5', running: 'opus-5', actions: [] });
     for (const name of ['claude-10', 'claude-2', 'claude-1']) topic('lanes').entities.set(`lane/${name}`, signal(lane(name)));
     topic('lanes').keys.value = [...topic('lanes').entities.keys()];
     topic('lanes').known.value = true;
-    at('/agents');
+    visit('/agents');
     const box = document.createElement('div');
     render(<Agents />, box);
-    expect([...box.querySelectorAll('td.name')].map((it) => it.textContent)).toEqual(['claude-1', 'claude-2', 'claude-10']);
-    expect([...box.querySelectorAll('tr:nth-child(1) span.name')].map((it) => it.textContent)).toEqual(['claude', 'opus-5', 'opus-5']);
+    expect([...box.querySelectorAll('td.name')].map((element) => element.textContent)).toEqual(['claude-1', 'claude-2', 'claude-10']);
+    expect([...box.querySelectorAll('tr:nth-child(1) span.name')].map((element) => element.textContent)).toEqual(['claude', 'opus-5', 'opus-5']);
     render(null, box);
     topic('lanes').entities.clear();
     topic('lanes').keys.value = [];
@@ -429,15 +311,15 @@ describe('all agents', () => {
 });
 
 describe('a team', () => {
-  it('marks each state with a glyph, its word and a colour, and leads to its members', () => {
+  it('shows each state as glyph, word and colour, and links to its members', () => {
     const member = (name: string, state: string, got = {}) => ({ name, state, asked: { model: 'big' }, got });
     const team = { summary: { said: '1 of 2 alive', members: [{ name: 'amy', lead: true, provider: 'codex', said: 'alive' }, { name: 'bob', provider: 'opencode', said: 'did not start' }] }, desired: { name: 'harbour', lead: { name: 'amy' }, members: [{ name: 'bob' }] }, resolved: { id: 'N2', lanes: [], members: [member('amy', 'alive', { model: 'small' }), member('bob', 'failed_to_start')], begun_wall: 1 }, live: [{ name: 'amy', live: 'idle' }, { name: 'bob', live: 'absent' }], actions: [], each: [] };
     topic('teams').entities.set('team/harbour', signal(team));
     topic('teams').keys.value = ['team/harbour'];
     const box = document.createElement('div');
     render(<Team />, box);
-    const cells = [...box.querySelectorAll('tbody tr')].map((row) => [...row.children].map((it) => it.textContent?.trim()));
-    expect(cells[0]?.slice(3, 6)).toEqual(['✓ alive small ! not what was wanted', '· idle', '']);
+    const cells = [...box.querySelectorAll('tbody tr')].map((row) => [...row.children].map((element) => element.textContent?.trim()));
+    expect(cells[0]?.slice(3, 6)).toEqual(['✓ alive small ! differs from wanted', '· idle', '']);
     expect(cells[1]?.slice(3, 6)).toEqual(['✕ failed to start', '○ absent', 'did not start']);
     expect(box.querySelector('b.bad')).not.toBeNull();
     expect(box.querySelector('a[href="/agents/harbour/amy"]')).not.toBeNull();
@@ -447,9 +329,9 @@ describe('a team', () => {
 });
 
 describe('the palette', () => {
-  it('goes somewhere before it decides anything, finds agents and their verbs, and does not change under the keys', async () => {
-    const asked: string[] = [];
-    vi.stubGlobal('fetch', async (url: string) => (asked.push(url), new Response(JSON.stringify({ data: null }))));
+  it('lists navigation before actions, finds agents and their actions, and changes only when the query changes', async () => {
+    const requests: string[] = [];
+    vi.stubGlobal('fetch', async (url: string) => (requests.push(url), new Response(JSON.stringify({ data: null }))));
     const act = (label: string, cli: string) => ({ label, verb: label.toLowerCase(), input: {}, cli });
     const put = (name: string, key: string, value: unknown) => {
       topic(name).entities.set(key, signal(value));
@@ -458,17 +340,17 @@ describe('the palette', () => {
     };
     put('inbox', 'item/Q1', { id: 'Q1', kind: 'permission', subject: 'x', group: 'g', since_wall: 1, actions: [act('Allow once', 'regatta allow Q1')] });
     put('lanes', 'lane/ann', { agent: 'ann', at: 'working', actions: [act('Pause', 'regatta pause ann')] });
-    at('/');
-    over.value = 'palette';
+    visit('/');
+    overlay.value = 'palette';
     const box = document.createElement('div');
     document.body.append(box);
     render(<Palette />, box);
-    const shown = () => [...box.querySelectorAll('[role=option]')].map((it) => it.textContent ?? '');
+    const shown = () => [...box.querySelectorAll('[role=option]')].map((element) => element.textContent ?? '');
     await until(() => shown().length === 12);
     expect(shown()[0]).toContain('Go to Now');
     const input = box.querySelector('input') as HTMLInputElement;
-    const type = (words: string) => {
-      input.value = words;
+    const type = (query: string) => {
+      input.value = query;
       input.dispatchEvent(new Event('input', { bubbles: true }));
     };
     type('pause ann');
@@ -478,9 +360,9 @@ describe('the palette', () => {
     await new Promise((done) => setTimeout(done, 30));
     expect(shown()).toEqual(before);
     type('zzzz');
-    await until(() => box.textContent?.includes('Nothing matches') ?? false);
-    expect(asked).toEqual([]);
-    over.value = null;
+    await until(() => box.textContent?.includes('No command matches') ?? false);
+    expect(requests).toEqual([]);
+    overlay.value = null;
     render(null, box);
     box.remove();
     for (const name of ['inbox', 'lanes']) {
@@ -490,14 +372,14 @@ describe('the palette', () => {
   });
 });
 
-describe('what lies over the page', () => {
-  it('does not put what cannot be taken back under an Enter, and gives the focus back', async () => {
+describe('dialogs', () => {
+  it('do not focus the button of an irreversible action, and restore the focus', async () => {
     const box = document.createElement('div');
     const button = document.createElement('button');
     document.body.append(button, box);
     button.focus();
     pending.value = { label: 'Drop', verb: 'drop', input: {}, cli: 'regatta drop T2', grave: true };
-    render(<Ask />, box);
+    render(<ConfirmDialog />, box);
     await until(() => box.querySelectorAll('button').length === 2);
     const [drop, close] = [...box.querySelectorAll('button')];
     expect([drop?.textContent, drop?.hasAttribute('autofocus'), close?.hasAttribute('autofocus')]).toEqual(['Drop', false, true]);
@@ -511,33 +393,33 @@ describe('what lies over the page', () => {
 });
 
 describe('setup', () => {
-  it('shows a rule of yours in words, and says it where a part cannot be read', async () => {
+  it('shows rules as text, and an error where a part fails', async () => {
     vi.stubGlobal('fetch', async (url: string) => {
       if (url.endsWith('policy.list')) return new Response(JSON.stringify({ data: [{ id: 'R1', scope: { agent: 'codex-1' }, effect: 'allow', tool: 'execute', command: 'npm install *' }] }));
       if (url.endsWith('doctor')) return new Response(JSON.stringify({ data: { checks: [], providers: [{ preset: 'codex', provider: 'codex', program: null, version: null, signed_in: '', fix: 'npm i -g codex' }] } }));
-      if (url.endsWith('bridge.list')) return new Response(JSON.stringify({ code: 'x', message: 'bridges are asleep', hint: '' }), { status: 500 });
+      if (url.endsWith('bridge.list')) return new Response(JSON.stringify({ code: 'x', message: 'bridges failed', hint: '' }), { status: 500 });
       return new Response(JSON.stringify({ data: [] }));
     });
-    at('/setup');
+    visit('/setup');
     const box = document.createElement('div');
     render(<Setup />, box);
     await until(() => box.textContent?.includes('R1') ?? false);
-    const rule = [...box.querySelectorAll('tr')].find((it) => it.textContent?.startsWith('R1'));
-    expect([...(rule?.children ?? [])].map((it) => it.textContent)).toEqual(['R1', '✓ allow', 'agent codex-1', 'tool execute · command npm install *']);
-    await until(() => box.textContent?.includes('None of them is on this machine') ?? false);
-    expect(box.querySelector('.error')?.textContent).toBe('bridges are asleep');
+    const rule = [...box.querySelectorAll('tr')].find((row) => row.textContent?.startsWith('R1'));
+    expect([...(rule?.children ?? [])].map((element) => element.textContent)).toEqual(['R1', '✓ allow', 'agent codex-1', 'tool execute · command npm install *']);
+    await until(() => box.textContent?.includes('No known program is installed') ?? false);
+    expect(box.querySelector('.error')?.textContent).toBe('bridges failed');
     render(null, box);
   });
 });
 
-describe('a task before its change', () => {
-  it('says what it may touch, however much or little that is', () => {
+describe('a task without finished work', () => {
+  it('shows its manifest, or that it has none', () => {
     const box = document.createElement('div');
     const task = (files: string[]) => ({ id: 'T1', description: '', progress: '', submission: null, files }) as unknown as TaskPage;
-    render(<Diff it={task([])} />, box);
-    expect(box.querySelector('summary')?.textContent).toBe('It names no files: it may touch anything');
-    render(<Diff it={task(Array.from({ length: 30 }, (_, nth) => `src/${nth}.rs`))} />, box);
-    expect([box.querySelector('summary')?.textContent, box.querySelector('details')?.open, box.querySelectorAll('li').length]).toEqual(['It may touch 30 files or patterns', false, 30]);
+    render(<Diff task={task([])} />, box);
+    expect(box.querySelector('summary')?.textContent).toBe('No manifest: the task may change any file');
+    render(<Diff task={task(Array.from({ length: 30 }, (_, index) => `src/${index}.rs`))} />, box);
+    expect([box.querySelector('summary')?.textContent, box.querySelector('details')?.open, box.querySelectorAll('li').length]).toEqual(['The task may change 30 files or patterns', false, 30]);
     render(null, box);
   });
 });

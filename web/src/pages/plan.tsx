@@ -1,68 +1,69 @@
-// A plan before it starts: waves, owners, conflicts, an estimate. It can be changed here; the daemon draws it anew.
+// A plan before it starts: tasks, waves, file owners, conflicts and an estimate. People can edit it here, and the daemon
+// recomputes it after each edit.
 
 import { useSignal } from '@preact/signals';
 import { useEffect, useRef } from 'preact/hooks';
 import { plain } from '../format';
 import { topic } from '../live/client';
-import { go } from '../route';
-import { Refused, call } from '../session';
-import { Choose, Do, Panel, Table, TaskLink, Text, chosen, hinted, useTopics } from '../ui';
+import { navigate } from '../route';
+import { RequestError, call } from '../session';
+import { ActionButton, ChoiceSelect, Panel, Table, TaskLink, Text, shellHint, useTopics, withChoice } from '../ui';
 import type { Action, Plan, PlannedTask, TaskPage } from '../views';
 
-/** A plan in another order: whoever is needed is still the same. */
-export function moved(tasks: PlannedTask[], from: number, to: number): PlannedTask[] {
-  const order = tasks.map((_, nth) => nth);
-  const [one] = order.splice(from, 1);
-  if (one === undefined) return tasks;
-  order.splice(Math.max(0, Math.min(order.length, to)), 0, one);
-  return ordered(tasks, order);
+/** Returns the plan with one task moved. The blockers of each task stay the same tasks. */
+export function moveTask(tasks: PlannedTask[], from: number, to: number): PlannedTask[] {
+  const order = tasks.map((_, index) => index);
+  const [task] = order.splice(from, 1);
+  if (task === undefined) return tasks;
+  order.splice(Math.max(0, Math.min(order.length, to)), 0, task);
+  return reorder(tasks, order);
 }
 
-/** A plan without one of its tasks: whoever needed it needs it no more. */
-export function without(tasks: PlannedTask[], at: number): PlannedTask[] {
-  return ordered(
+/** Returns the plan without one task. Tasks that were blocked by it no longer are. */
+export function removeTask(tasks: PlannedTask[], at: number): PlannedTask[] {
+  return reorder(
     tasks,
-    tasks.map((_, nth) => nth).filter((nth) => nth !== at),
+    tasks.map((_, index) => index).filter((index) => index !== at),
   );
 }
 
-function ordered(tasks: PlannedTask[], order: number[]): PlannedTask[] {
-  const place = new Map(order.map((old, nth) => [old, nth]));
+function reorder(tasks: PlannedTask[], order: number[]): PlannedTask[] {
+  const newIndex = new Map(order.map((old, index) => [old, index]));
   return order.flatMap((old) => {
-    const it = tasks[old];
-    return it ? [{ ...it, after: it.after.flatMap((on) => place.get(on) ?? []).sort((a, b) => a - b) }] : [];
+    const task = tasks[old];
+    return task ? [{ ...task, after: task.after.flatMap((blocker) => newIndex.get(blocker) ?? []).sort((a, b) => a - b) }] : [];
   });
 }
 
-/** `1, 3` as places in a plan; what is no other task of it is left out. */
-export function places(text: string, own: number, many: number): number[] {
-  const found = [...text.matchAll(/\d+/g)].map((it) => Number(it[0]) - 1).filter((it) => it >= 0 && it < many && it !== own);
+/** Parses `1, 3` as indexes of a plan's tasks. Numbers that are not another task of the plan are ignored. */
+export function parseBlockers(text: string, ownIndex: number, taskCount: number): number[] {
+  const found = [...text.matchAll(/\d+/g)].map((match) => Number(match[0]) - 1).filter((index) => index >= 0 && index < taskCount && index !== ownIndex);
   return [...new Set(found)].sort((a, b) => a - b);
 }
 
-const KEPT = 'regatta-plan-';
+const STORAGE_PREFIX = 'regatta-plan-';
 
-/** What somebody changed in a plan, kept until it starts. */
-function changed(id: string): PlannedTask[] | null {
+/** Returns a person's edits of a plan. The browser stores them until the plan starts. */
+function storedEdits(id: string): PlannedTask[] | null {
   try {
-    return JSON.parse(localStorage.getItem(KEPT + id) ?? 'null') as PlannedTask[] | null;
+    return JSON.parse(localStorage.getItem(STORAGE_PREFIX + id) ?? 'null') as PlannedTask[] | null;
   } catch {
     return null;
   }
 }
 
-function keep(id: string, tasks: PlannedTask[] | null): void {
-  if (tasks) localStorage.setItem(KEPT + id, JSON.stringify(tasks));
-  else localStorage.removeItem(KEPT + id);
+function storeEdits(id: string, tasks: PlannedTask[] | null): void {
+  if (tasks) localStorage.setItem(STORAGE_PREFIX + id, JSON.stringify(tasks));
+  else localStorage.removeItem(STORAGE_PREFIX + id);
 }
 
-function Line(props: { plan: Plan; at: number; edit: (tasks: PlannedTask[]) => void }) {
+function PlanRow(props: { plan: Plan; at: number; edit: (tasks: PlannedTask[]) => void }) {
   const { plan, at, edit } = props;
-  const it = plan.tasks[at];
-  if (!it) return null;
-  const clash = plan.owned.some((one) => one.others.length > 0 && (one.owner === at || one.others.includes(at)));
-  const set = (next: Partial<PlannedTask>) => edit(plan.tasks.map((one, nth) => (nth === at ? { ...one, ...next } : one)));
-  const task = (next: Partial<PlannedTask['task']>) => set({ task: { ...it.task, ...next } });
+  const planned = plan.tasks[at];
+  if (!planned) return null;
+  const clash = plan.owned.some((file) => file.others.length > 0 && (file.owner === at || file.others.includes(at)));
+  const setPlanned = (next: Partial<PlannedTask>) => edit(plan.tasks.map((other, index) => (index === at ? { ...other, ...next } : other)));
+  const setTask = (next: Partial<PlannedTask['task']>) => setPlanned({ task: { ...planned.task, ...next } });
   const name = `task ${at + 1}`;
   return (
     <tr
@@ -74,26 +75,26 @@ function Line(props: { plan: Plan; at: number; edit: (tasks: PlannedTask[]) => v
       onDrop={(event) => {
         event.preventDefault();
         const from = Number(event.dataTransfer?.getData('text/plain'));
-        if (Number.isInteger(from)) edit(moved(plan.tasks, from, at));
+        if (Number.isInteger(from)) edit(moveTask(plan.tasks, from, at));
       }}
     >
       <td class="right">{at + 1}</td>
       <td>
         {plan.waves[at]}
-        {clash && <b title="another task of this plan wants the same file"> !</b>}
+        {clash && <b title="another task of this plan changes the same file"> !</b>}
       </td>
       <td>
-        <input aria-label={`Subject of ${name}`} value={it.task.subject} title={plain(it.task.description ?? '', 600)} onChange={(event) => event.currentTarget.value.trim() && task({ subject: event.currentTarget.value.trim() })} />
+        <input aria-label={`Subject of ${name}`} value={planned.task.subject} title={plain(planned.task.description ?? '', 600)} onChange={(event) => event.currentTarget.value.trim() && setTask({ subject: event.currentTarget.value.trim() })} />
       </td>
       <td>
-        <input class="mono" aria-label={`Files of ${name}`} value={(it.task.files ?? []).join(', ')} onChange={(event) => task({ files: event.currentTarget.value.split(',').map((one) => one.trim()).filter(Boolean) })} />
+        <input class="mono" aria-label={`Files of ${name}`} value={(planned.task.files ?? []).join(', ')} onChange={(event) => setTask({ files: event.currentTarget.value.split(',').map((file) => file.trim()).filter(Boolean) })} />
       </td>
       <td>
-        <input class="short" aria-label={`What ${name} needs`} value={it.after.map((on) => on + 1).join(', ')} onChange={(event) => set({ after: places(event.currentTarget.value, at, plan.tasks.length) })} />
+        <input class="short" aria-label={`Blockers of ${name}`} value={planned.after.map((blocker) => blocker + 1).join(', ')} onChange={(event) => setPlanned({ after: parseBlockers(event.currentTarget.value, at, plan.tasks.length) })} />
       </td>
       <td>
-        <select aria-label={`Agent of ${name}`} value={it.task.assign ?? ''} onChange={(event) => task({ assign: event.currentTarget.value || null })}>
-          <option value="">whoever is free</option>
+        <select aria-label={`Agent of ${name}`} value={planned.task.assign ?? ''} onChange={(event) => setTask({ assign: event.currentTarget.value || null })}>
+          <option value="">any free agent</option>
           {plan.agents.map((agent) => (
             <option key={agent} value={agent}>
               {agent}
@@ -103,13 +104,13 @@ function Line(props: { plan: Plan; at: number; edit: (tasks: PlannedTask[]) => v
       </td>
       <td>
         <span class="row">
-          <button type="button" class="do" disabled={at === 0} aria-label={`Move ${name} up`} onClick={() => edit(moved(plan.tasks, at, at - 1))}>
+          <button type="button" class="do" disabled={at === 0} aria-label={`Move ${name} up`} onClick={() => edit(moveTask(plan.tasks, at, at - 1))}>
             ↑
           </button>
-          <button type="button" class="do" disabled={at + 1 === plan.tasks.length} aria-label={`Move ${name} down`} onClick={() => edit(moved(plan.tasks, at, at + 1))}>
+          <button type="button" class="do" disabled={at + 1 === plan.tasks.length} aria-label={`Move ${name} down`} onClick={() => edit(moveTask(plan.tasks, at, at + 1))}>
             ↓
           </button>
-          <button type="button" class="do" disabled={plan.tasks.length === 1} aria-label={`Take ${name} out`} onClick={() => edit(without(plan.tasks, at))}>
+          <button type="button" class="do" disabled={plan.tasks.length === 1} aria-label={`Remove ${name}`} onClick={() => edit(removeTask(plan.tasks, at))}>
             ✕
           </button>
         </span>
@@ -118,13 +119,13 @@ function Line(props: { plan: Plan; at: number; edit: (tasks: PlannedTask[]) => v
   );
 }
 
-/** A button, and before it what can be chosen for it. */
-function Chosen({ action }: { action: Action }) {
+/** A button with a select for its options in front of it. */
+function ActionWithChoice({ action }: { action: Action }) {
   const name = useSignal(action.choice?.now ?? '');
   return (
     <>
-      {action.choice && <Choose of={action.choice} value={name.value} set={(it) => (name.value = it)} />}
-      <Do action={chosen(action, name.value)} />
+      {action.choice && <ChoiceSelect choice={action.choice} value={name.value} set={(choice) => (name.value = choice)} />}
+      <ActionButton action={withChoice(action, name.value)} />
     </>
   );
 }
@@ -132,127 +133,127 @@ function Chosen({ action }: { action: Action }) {
 export function PlanPage({ id }: { id: string }) {
   useTopics(id);
   void topic(id).changed.value;
-  const task = topic(id).one<TaskPage>(id);
+  const task = topic(id).get<TaskPage>(id);
   const plan = useSignal<Plan | null>(null);
   const problem = useSignal('');
-  const edited = useSignal(changed(id) !== null);
-  const turn = useRef(0);
+  const edited = useSignal(storedEdits(id) !== null);
+  const latestDraw = useRef(0);
 
-  /** Has the daemon draw it; the last one asked for counts. */
+  /** Lets the daemon compute the plan. If calls overlap, only the result of the last one is shown. */
   const draw = async (tasks: PlannedTask[] | null) => {
-    const nth = (turn.current += 1);
+    const index = (latestDraw.current += 1);
     try {
-      const made = plan.peek() ?? (await call<Plan>('plan.show', { task: id }));
-      const shown = tasks ? await call<Plan>('plan.draw', { project: made.project, title: made.title, tasks }) : await call<Plan>('plan.show', { task: id });
-      if (nth !== turn.current) return;
-      plan.value = { ...shown, task: id, goal: made.goal, planner: shown.planner ?? made.planner, actions: [...shown.actions, ...(tasks ? made.actions.filter((it) => it.verb === 'plan.ask') : [])] };
+      const base = plan.peek() ?? (await call<Plan>('plan.show', { task: id }));
+      const shown = tasks ? await call<Plan>('plan.draw', { project: base.project, title: base.title, tasks }) : await call<Plan>('plan.show', { task: id });
+      if (index !== latestDraw.current) return;
+      plan.value = { ...shown, task: id, goal: base.goal, planner: shown.planner ?? base.planner, actions: [...shown.actions, ...(tasks ? base.actions.filter((action) => action.verb === 'plan.ask') : [])] };
       problem.value = '';
     } catch (error) {
-      if (nth === turn.current) problem.value = error instanceof Refused ? `${error.problem.message}. ${error.problem.hint}` : String(error);
+      if (index === latestDraw.current) problem.value = error instanceof RequestError ? `${error.problem.message}. ${error.problem.hint}` : String(error);
     }
   };
   useEffect(() => {
-    void draw(edited.peek() ? changed(id) : null);
+    void draw(edited.peek() ? storedEdits(id) : null);
   }, [id, task?.word]);
   const edit = (tasks: PlannedTask[]) => {
-    keep(id, tasks);
+    storeEdits(id, tasks);
     edited.value = true;
     if (plan.peek()) plan.value = { ...(plan.peek() as Plan), tasks };
     void draw(tasks);
   };
-  const back = () => {
-    keep(id, null);
+  const discardEdits = () => {
+    storeEdits(id, null);
     edited.value = false;
     void draw(null);
   };
-  const after = (action: Action): Action => ({
+  const withFollowUp = (action: Action): Action => ({
     ...action,
-    after: (said) => {
-      keep(id, null);
-      if (action.verb === 'plan.ask') go(`/plan/${(said as Plan).task ?? id}`);
-      else go(`/tasks?mission=${(said as { id: string }).id}`);
+    after: (result) => {
+      storeEdits(id, null);
+      if (action.verb === 'plan.ask') navigate(`/plan/${(result as Plan).task ?? id}`);
+      else navigate(`/tasks?mission=${(result as { id: string }).id}`);
     },
   });
 
-  const it = plan.value;
-  const waves = new Set(it?.waves.map((one) => one.split('.')[0])).size;
-  const crowd = it?.owned.filter((one) => one.others.length > 0) ?? [];
+  const current = plan.value;
+  const waves = new Set(current?.waves.map((wave) => wave.split('.')[0])).size;
+  const shared = current?.owned.filter((file) => file.others.length > 0) ?? [];
   return (
     <>
       <p class="crumbs">
-        <a href="/">Now</a> / Plan <TaskLink id={id} /> <Text of={it?.title ?? task?.subject ?? ''} max={200} />
+        <a href="/">Now</a> / Plan <TaskLink id={id} /> <Text text={current?.title ?? task?.subject ?? ''} max={200} />
       </p>
-      {it && it.goal && it.goal !== it.title && <p class="goal">{plain(it.goal, 8_000)}</p>}
+      {current && current.goal && current.goal !== current.title && <p class="goal">{plain(current.goal, 8_000)}</p>}
       {problem.value && <p class="error">{plain(problem.value, 800)}</p>}
-      {!it && !problem.value && <p class="empty">asking the daemon…</p>}
-      {it && it.state !== 'ready' && (
-        <Panel title={it.state === 'planning' ? 'A plan is made' : 'There is no plan'} aside={<code class="aside">regatta logs {id}</code>}>
-          <p class={it.state === 'planning' ? '' : 'error'}>
-            {plain(it.text, 1_500)} {it.state === 'planning' && <span class="pulse" aria-hidden="true" />}
+      {!current && !problem.value && <p class="empty">loading…</p>}
+      {current && current.state !== 'ready' && (
+        <Panel title={current.state === 'planning' ? 'Planning' : 'No usable plan'} aside={<code class="aside">regatta logs {id}</code>}>
+          <p class={current.state === 'planning' ? '' : 'error'}>
+            {plain(current.text, 1_500)} {current.state === 'planning' && <span class="pulse" aria-hidden="true" />}
           </p>
-          {it.state === 'planning' && (
+          {current.state === 'planning' && (
             <p class="dim">
-              It looks around in {it.project} and changes nothing. This page shows the plan when it is there; what it says meanwhile: <TaskLink id={id} />
+              The planner reads {current.project} and changes nothing. The plan appears here when it is ready. Follow the planner’s log: <TaskLink id={id} />
             </p>
           )}
           <div class="row">
-            {it.actions.map((one) => (
-              <Chosen key={one.label} action={after(one)} />
+            {current.actions.map((action) => (
+              <ActionWithChoice key={action.label} action={withFollowUp(action)} />
             ))}
           </div>
         </Panel>
       )}
-      {it?.state === 'ready' && (
+      {current?.state === 'ready' && (
         <>
           <Panel
-            title={`${it.tasks.length} task${it.tasks.length === 1 ? '' : 's'} · ${waves} wave${waves === 1 ? '' : 's'}`}
+            title={`${current.tasks.length} task${current.tasks.length === 1 ? '' : 's'} · ${waves} wave${waves === 1 ? '' : 's'}`}
             aside={
               <span class="aside">
-                {it.text} · {it.conflicts === 0 ? 'no conflicts' : `${it.conflicts} file${it.conflicts === 1 ? '' : 's'} wanted by several`} · estimate {it.estimate}
+                {current.text} · {current.conflicts === 0 ? 'no conflicts' : `${current.conflicts} file${current.conflicts === 1 ? '' : 's'} wanted by several tasks`} · estimate {current.estimate}
               </span>
             }
           >
-            {it.warnings.map((one) => (
-              <p key={one} class="late">
-                ! {plain(one, 400)}
+            {current.warnings.map((warning) => (
+              <p key={warning} class="late">
+                ! {plain(warning, 400)}
               </p>
             ))}
-            <Table class="plan" heads={['>Nr', 'Wave', 'Subject', 'Files', 'Needs', 'Agent', 'Order']}>
-              {it.tasks.map((_, at) => (
-                <Line key={at} plan={it} at={at} edit={edit} />
+            <Table class="plan" heads={['>No.', 'Wave', 'Subject', 'Files', 'Blockers', 'Agent', 'Order']}>
+              {current.tasks.map((_, at) => (
+                <PlanRow key={at} plan={current} at={at} edit={edit} />
               ))}
             </Table>
           </Panel>
-          <Panel title="Who owns which file" aside={<span class="aside">{crowd.length > 0 ? 'what several want comes first' : 'nobody is in another’s way'}</span>}>
-            <Table heads={['File', 'Owner', 'Who else wants it']}>
-              {it.owned.map((one) => (
-                <tr key={`${one.file}${one.owner}`} class={one.others.length > 0 ? 'clash' : ''}>
-                  <td class="mono">{plain(one.file, 200)}</td>
+          <Panel title="File owners" aside={<span class="aside">{shared.length > 0 ? 'conflicts first' : 'no conflicts'}</span>}>
+            <Table heads={['File', 'Owner', 'Other tasks']}>
+              {current.owned.map((file) => (
+                <tr key={`${file.file}${file.owner}`} class={file.others.length > 0 ? 'clash' : ''}>
+                  <td class="mono">{plain(file.file, 200)}</td>
                   <td>
-                    {one.owner + 1} {plain(it.tasks[one.owner]?.task.subject ?? '', 100)}
+                    {file.owner + 1} {plain(current.tasks[file.owner]?.task.subject ?? '', 100)}
                   </td>
-                  <td class={one.others.length > 0 ? 'bad' : 'dim'}>
-                    {one.others.length > 0 && '! '}
-                    {one.text}
+                  <td class={file.others.length > 0 ? 'bad' : 'dim'}>
+                    {file.others.length > 0 && '! '}
+                    {file.text}
                   </td>
                 </tr>
               ))}
             </Table>
           </Panel>
           <div class="actions">
-            {it.actions.map((one) => (
-              <Chosen key={one.label} action={after(one)} />
+            {current.actions.map((action) => (
+              <ActionWithChoice key={action.label} action={withFollowUp(action)} />
             ))}
             {edited.value && (
-              <button type="button" class="do" onClick={back}>
-                Take my changes back
+              <button type="button" class="do" onClick={discardEdits}>
+                Discard my edits
               </button>
             )}
             <a class="do" href="/">
-              Leave it
+              Cancel
             </a>
             <span class="cli">
-              same from a shell: <code>{plain(hinted.value || (it.actions[0]?.cli ?? 'regatta agent add'), 200)}</code>
+              same from a shell: <code>{plain(shellHint.value || (current.actions[0]?.cli ?? 'regatta agent add'), 200)}</code>
             </span>
           </div>
         </>

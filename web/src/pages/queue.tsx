@@ -1,35 +1,37 @@
+// The merge queue of each project: the landings in it, and the ones that left it.
+
 import { age, plain } from '../format';
 import { topic } from '../live/client';
-import { Track } from '../plots/cars';
-import { Age, Do, Empty, Panel, Table, TaskLink, clock, useTopics } from '../ui';
-import type { Landing, Train } from '../views';
+import { QueueBatches } from '../plots/queue-batches';
+import { ActionButton, Age, Empty, Panel, Table, TaskLink, clock, useTopics } from '../ui';
+import type { Landing, MergeQueue } from '../views';
 
-function Line({ it, train }: { it: Landing; train: Train }) {
-  const actions = train.each.find((one) => one[0] === it.landing)?.[1] ?? [];
-  const when = train.expected.find((one) => one[0] === it.landing)?.[1];
+function QueueRow({ landing, queue }: { landing: Landing; queue: MergeQueue }) {
+  const actions = queue.each.find((entry) => entry[0] === landing.landing)?.[1] ?? [];
+  const expected = queue.expected.find((entry) => entry[0] === landing.landing)?.[1];
   return (
     <tr data-row tabIndex={0}>
-      <td class="right">{it.position ?? ''}</td>
+      <td class="right">{landing.position ?? ''}</td>
       <td>
-        <TaskLink id={it.task} />
+        <TaskLink id={landing.task} />
       </td>
-      <td class="subject">{plain(it.subject, 160)}</td>
-      <td>{it.agent}</td>
-      <td class={it.state === 'searching' || it.state === 'held' ? 'bad' : ''}>
-        {it.state}
-        {it.state === 'testing' && <span class="pulse" aria-hidden="true" />}
+      <td class="subject">{plain(landing.subject, 160)}</td>
+      <td>{landing.agent}</td>
+      <td class={landing.state === 'searching' || landing.state === 'held' ? 'bad' : ''}>
+        {landing.state}
+        {landing.state === 'testing' && <span class="pulse" aria-hidden="true" />}
       </td>
       <td class="dim">
-        {plain(it.detail, 200)} {it.conflicts > 0 && `conflicts in ${it.conflicts} files`} {it.fixups > 0 && `fix-up ${it.fixups} of 3`}
+        {plain(landing.detail, 200)} {landing.conflicts > 0 && `conflicts in ${landing.conflicts} files`} {landing.fixups > 0 && `fix-up ${landing.fixups} of 3`}
       </td>
       <td class="right">
-        <Age since={it.queued_wall} />
+        <Age since={landing.queued_wall} />
       </td>
-      <td class="right">{when === undefined ? '–' : when > clock.value ? `about ${age(when - clock.value)}` : 'later than usual'}</td>
+      <td class="right">{expected === undefined ? '–' : expected > clock.value ? `about ${age(expected - clock.value)}` : 'overdue'}</td>
       <td>
         <span class="row">
           {actions.map((action) => (
-            <Do key={action.label} action={{ ...action, key: undefined }} />
+            <ActionButton key={action.label} action={{ ...action, key: undefined }} />
           ))}
         </span>
       </td>
@@ -39,64 +41,64 @@ function Line({ it, train }: { it: Landing; train: Train }) {
 
 export function Queue() {
   useTopics('queue');
-  const trains = topic('queue').all<Train>();
-  if (trains.length === 0) {
+  const queues = topic('queue').all<MergeQueue>();
+  if (queues.length === 0) {
     return (
       <Panel title="Merge queue">
-        <Empty known={topic('queue').known.value}>No project yet: regatta init</Empty>
+        <Empty known={topic('queue').known.value}>No projects yet. Add one with regatta init.</Empty>
       </Panel>
     );
   }
   return (
     <>
-      {trains.map((it) => (
+      {queues.map((queue) => (
         <Panel
-          key={it.project}
-          title={`Merge queue of ${it.project}`}
+          key={queue.project}
+          title={`Merge queue of ${queue.project}`}
           aside={
             <span class="aside">
-              {it.trunk} {it.tip?.slice(0, 10)} · {it.held ? `held by ${it.held.by}: ${plain(it.held.reason, 200)}` : it.text}{' '}
-              {it.actions.map((action) => (
-                <Do key={action.label} action={action} />
+              {queue.trunk} {queue.tip?.slice(0, 10)} · {queue.held ? `held by ${queue.held.by}: ${plain(queue.held.reason, 200)}` : queue.text}{' '}
+              {queue.actions.map((action) => (
+                <ActionButton key={action.label} action={action} />
               ))}
             </span>
           }
         >
-          {it.trunk_differs && <p class="error">{plain(it.trunk_differs, 600)}</p>}
-          {it.unpushed && (
+          {queue.trunk_differs && <p class="error">{plain(queue.trunk_differs, 600)}</p>}
+          {queue.unpushed && (
             <p class="error">
-              What landed could not be pushed to {plain(it.unpushed.remote, 80)}: {plain(it.unpushed.reason, 300)} <Age since={it.unpushed.since_wall} />
+              The landed commits could not be pushed to {plain(queue.unpushed.remote, 80)}: {plain(queue.unpushed.reason, 300)} <Age since={queue.unpushed.since_wall} />
             </p>
           )}
-          <Track of={it} most={12} />
-          {it.queue.length === 0 ? (
-            <p class="empty">Nothing waits to land.</p>
+          <QueueBatches queue={queue} maxBatches={12} />
+          {queue.queue.length === 0 ? (
+            <p class="empty">No landings in the queue.</p>
           ) : (
-            <Table heads={['>Place', 'Task', 'Subject', 'Agent', 'State', 'Detail', '>For', '>Lands in', 'Do']}>
-              {it.queue.slice(0, 300).map((one) => (
-                <Line key={one.landing} it={one} train={it} />
+            <Table heads={['>Position', 'Task', 'Subject', 'Agent', 'State', 'Detail', '>For', '>Lands in', 'Actions']}>
+              {queue.queue.slice(0, 300).map((landing) => (
+                <QueueRow key={landing.landing} landing={landing} queue={queue} />
               ))}
             </Table>
           )}
-          <h3>Out of the queue</h3>
-          {it.recent.length === 0 ? (
+          <h3>Finished landings</h3>
+          {queue.recent.length === 0 ? (
             <p class="empty">Nothing has landed yet.</p>
           ) : (
-            <Table heads={['Task', 'Subject', 'Agent', 'What came of it', 'Commit', '>Queued']}>
-              {it.recent.map((one) => (
-                <tr key={one.landing} data-row tabIndex={0}>
+            <Table heads={['Task', 'Subject', 'Agent', 'Result', 'Commit', '>Queued']}>
+              {queue.recent.map((landing) => (
+                <tr key={landing.landing} data-row tabIndex={0}>
                   <td>
-                    <TaskLink id={one.task} />
+                    <TaskLink id={landing.task} />
                   </td>
-                  <td class="subject">{plain(one.subject, 160)}</td>
-                  <td>{one.agent}</td>
-                  <td class={one.state === 'landed' ? 'good' : 'bad'}>
-                    {one.state === 'landed' ? '✓' : '✕'} {one.state} {plain(one.detail, 200)}
-                    {one.state !== 'landed' && one.fixups > 0 && ` · fix-up ${one.fixups} of 3 by ${one.agent}`}
+                  <td class="subject">{plain(landing.subject, 160)}</td>
+                  <td>{landing.agent}</td>
+                  <td class={landing.state === 'landed' ? 'good' : 'bad'}>
+                    {landing.state === 'landed' ? '✓' : '✕'} {landing.state} {plain(landing.detail, 200)}
+                    {landing.state !== 'landed' && landing.fixups > 0 && ` · fix-up ${landing.fixups} of 3 by ${landing.agent}`}
                   </td>
-                  <td class="mono">{one.commit?.slice(0, 10) ?? ''}</td>
+                  <td class="mono">{landing.commit?.slice(0, 10) ?? ''}</td>
                   <td class="right">
-                    <Age since={one.queued_wall} />
+                    <Age since={landing.queued_wall} />
                   </td>
                 </tr>
               ))}

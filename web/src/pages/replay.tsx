@@ -1,15 +1,15 @@
-// A mission as it stood at any moment: a slider over its history, and two missions side by side.
+// The state of a mission at any point of its history, with a slider. Also a comparison of two missions.
 
 import { useSignal } from '@preact/signals';
 import { useEffect, useRef } from 'preact/hooks';
 import { age, clockTime, plain, usd } from '../format';
 import { byName, topic } from '../live/client';
-import { get, go, set } from '../route';
+import { navigate, queryParam, setQueryParam } from '../route';
 import { call } from '../session';
 import { Empty, Panel, Table, TaskLink, useTopics } from '../ui';
-import { type Head, type Landing, type Row, STATES, type Spend } from '../views';
+import { type Head, type Landing, STATES, type Spend, type TaskSummary } from '../views';
 
-interface Replayed {
+interface ReplayState {
   mission: string;
   title: string;
   first: number;
@@ -17,7 +17,7 @@ interface Replayed {
   at: number;
   wall: number;
   event: string;
-  tasks: Row[];
+  tasks: TaskSummary[];
   queue: Landing[];
   marks: { revision: number; wall: number; text: string }[];
 }
@@ -36,41 +36,41 @@ interface Figures {
   wall_ms: number;
   work_ms: number;
   spent: Spend;
-  /** Where the time of its tasks went, longest first. */
+  /** How its tasks spent their time, longest first. */
   time: { doing: string | { waiting: string }; times: number; ms: number }[];
 }
 
-/** `working`, `checking`, `waiting: review`. */
-const doing = (it: string | { waiting: string }) => (typeof it === 'string' ? it : `waiting: ${it.waiting.replace(/_/g, ' ')}`);
+/** Returns an activity as text: `working`, `checking`, `waiting: review`. */
+const activityText = (activity: string | { waiting: string }) => (typeof activity === 'string' ? activity : `waiting: ${activity.waiting.replace(/_/g, ' ')}`);
 
-/** The rows that two missions have together, in the order of the longest. */
-export function timeRows(all: Pick<Figures, 'time'>[]): [string, (nth: number) => string][] {
-  const most = new Map<string, number>();
-  for (const { time } of all) for (const it of time) most.set(doing(it.doing), Math.max(most.get(doing(it.doing)) ?? 0, it.ms));
-  const of = (name: string) => (nth: number) => {
-    const found = all[nth]?.time.find((it) => doing(it.doing) === name);
+/** Returns one row per activity of any mission, longest first, with a function for the cell of each mission. */
+export function timeRows(all: Pick<Figures, 'time'>[]): [string, (index: number) => string][] {
+  const longest = new Map<string, number>();
+  for (const { time } of all) for (const span of time) longest.set(activityText(span.doing), Math.max(longest.get(activityText(span.doing)) ?? 0, span.ms));
+  const cellOf = (name: string) => (index: number) => {
+    const found = all[index]?.time.find((span) => activityText(span.doing) === name);
     return found ? `${age(found.ms)}, ${found.times} time${found.times === 1 ? '' : 's'}` : '–';
   };
-  return [...most].sort((a, b) => b[1] - a[1]).map(([name]) => [name, of(name)]);
+  return [...longest].sort((a, b) => b[1] - a[1]).map(([name]) => [name, cellOf(name)]);
 }
 
-/** The mark at a revision, or the last one before it. */
+/** Returns the index of the mark at a revision, or of the last mark before it. */
 export function markAt(marks: { revision: number }[], at: number): number {
   let found = -1;
-  marks.forEach((it, nth) => {
-    if (it.revision <= at) found = nth;
+  marks.forEach((mark, index) => {
+    if (mark.revision <= at) found = index;
   });
   return found;
 }
 
-function Board({ it }: { it: Replayed }) {
+function ReplayBoard({ replay }: { replay: ReplayState }) {
   const counts = new Map<string, number>();
-  for (const row of it.tasks) counts.set(row.word, (counts.get(row.word) ?? 0) + 1);
+  for (const row of replay.tasks) counts.set(row.word, (counts.get(row.word) ?? 0) + 1);
   return (
     <>
-      <p>{[...counts].map(([word, many]) => `${many} ${word}`).join(' · ') || 'no task yet'}</p>
-      <Table heads={['State then', 'Task', 'Subject', 'Agent', 'Why']} class="tasks">
-        {it.tasks.slice(0, 300).map((row) => (
+      <p>{[...counts].map(([state, count]) => `${count} ${state}`).join(' · ') || 'no tasks yet'}</p>
+      <Table heads={['State', 'Task', 'Subject', 'Agent', 'Why']} class="tasks">
+        {replay.tasks.slice(0, 300).map((row) => (
           <tr key={row.id} data-row tabIndex={0}>
             <td class={`mark at-${row.at}`}>
               <i aria-hidden="true">{STATES[row.at].glyph}</i> {STATES[row.at].word}
@@ -84,37 +84,37 @@ function Board({ it }: { it: Replayed }) {
           </tr>
         ))}
       </Table>
-      {it.queue.length > 0 && <p>In line to land then: {it.queue.map((one) => `${one.task} ${one.state}`).join(' · ')}</p>}
+      {replay.queue.length > 0 && <p>Merge queue: {replay.queue.map((landing) => `${landing.task} ${landing.state}`).join(' · ')}</p>}
     </>
   );
 }
 
-function Compared({ ids }: { ids: string[] }) {
+function Comparison({ ids }: { ids: string[] }) {
   const found = useSignal<Figures[] | null>(null);
   const problem = useSignal('');
   useEffect(() => {
     problem.value = '';
     call<Figures[]>('mission.compare', { ids }).then(
-      (it) => (found.value = it),
+      (all) => (found.value = all),
       (error: Error) => (problem.value = error.message),
     );
   }, [ids.join()]);
-  const rows: [string, (it: Figures) => string][] = [
-    ['State', (it) => (it.running ? '▶ runs' : '✓ over')],
-    ['Took', (it) => age(it.wall_ms)],
-    ['Landed', (it) => `${it.landed} of ${it.tasks}`],
-    ['Failed', (it) => String(it.failed)],
-    ['Agents', (it) => String(it.agents)],
-    ['Retries', (it) => String(it.retries)],
-    ['Conflicts', (it) => String(it.conflicts)],
-    ['Mended', (it) => String(it.fixups)],
-    ['All attempts together', (it) => age(it.work_ms)],
-    ['Cost', (it) => (it.spent.usage.micro_usd === undefined ? 'no price reported' : usd(it.spent.usage.micro_usd))],
+  const rows: [string, (figures: Figures) => string][] = [
+    ['State', (figures) => (figures.running ? '▶ running' : '✓ finished')],
+    ['Duration', (figures) => age(figures.wall_ms)],
+    ['Landed', (figures) => `${figures.landed} of ${figures.tasks}`],
+    ['Failed', (figures) => String(figures.failed)],
+    ['Agents', (figures) => String(figures.agents)],
+    ['Retries', (figures) => String(figures.retries)],
+    ['Conflicts', (figures) => String(figures.conflicts)],
+    ['Fix-ups', (figures) => String(figures.fixups)],
+    ['Total attempt time', (figures) => age(figures.work_ms)],
+    ['Cost', (figures) => (figures.spent.usage.micro_usd === undefined ? 'no price reported' : usd(figures.spent.usage.micro_usd))],
   ];
   return (
-    <Panel title="Side by side" aside={<code class="aside">regatta compare {ids.join(' ')}</code>}>
+    <Panel title="Comparison" aside={<code class="aside">regatta compare {ids.join(' ')}</code>}>
       {problem.value && <p class="error">{problem.value}</p>}
-      {!found.value && !problem.value && <p class="empty">asking the daemon…</p>}
+      {!found.value && !problem.value && <p class="empty">loading…</p>}
       {found.value && (
         <div class="scroll">
           <table class="list">
@@ -123,27 +123,27 @@ function Compared({ ids }: { ids: string[] }) {
                 <th>
                   <span class="sr">Figure</span>
                 </th>
-                {found.value.map((it) => (
-                  <th key={it.mission}>
-                    {it.mission} {plain(it.title, 60)}
+                {found.value.map((figures) => (
+                  <th key={figures.mission}>
+                    {figures.mission} {plain(figures.title, 60)}
                   </th>
                 ))}
               </tr>
             </thead>
             <tbody>
-              {rows.map(([name, of]) => (
+              {rows.map(([name, cellOf]) => (
                 <tr key={name}>
                   <th scope="row">{name}</th>
-                  {found.value?.map((it) => (
-                    <td key={it.mission}>{of(it)}</td>
+                  {found.value?.map((figures) => (
+                    <td key={figures.mission}>{cellOf(figures)}</td>
                   ))}
                 </tr>
               ))}
-              {timeRows(found.value).map(([name, of]) => (
+              {timeRows(found.value).map(([name, cellOf]) => (
                 <tr key={name}>
                   <th scope="row">tasks {name}</th>
-                  {found.value?.map((it, nth) => (
-                    <td key={it.mission}>{of(nth)}</td>
+                  {found.value?.map((figures, index) => (
+                    <td key={figures.mission}>{cellOf(index)}</td>
                   ))}
                 </tr>
               ))}
@@ -155,42 +155,42 @@ function Compared({ ids }: { ids: string[] }) {
   );
 }
 
-/** Missions that run, and those of tasks that are still shown. */
-function known(): string[] {
-  const running = topic('head').one<Head>('head')?.missions.map((it) => it.id) ?? [];
-  const of = topic('tasks').all<Row>().flatMap((it) => it.mission ?? []);
-  return [...new Set([...running, ...of])].sort(byName).reverse();
+/** Returns the running missions and the missions of all listed tasks, newest first. */
+function knownMissions(): string[] {
+  const running = topic('head').get<Head>('head')?.missions.map((mission) => mission.id) ?? [];
+  const listed = topic('tasks').all<TaskSummary>().flatMap((row) => row.mission ?? []);
+  return [...new Set([...running, ...listed])].sort(byName).reverse();
 }
 
-/** Another mission, by its number. */
-function Pick({ words, taken, onPick }: { words: string; taken: string; onPick: (id: string) => void }) {
+/** A select for another mission. */
+function MissionSelect({ label, exclude, onPick }: { label: string; exclude: string; onPick: (id: string) => void }) {
   return (
-    <select aria-label={words} value="" onChange={(it) => it.currentTarget.value && onPick(it.currentTarget.value)}>
-      <option value="">{words}</option>
-      {known()
-        .filter((it) => it !== taken)
-        .map((it) => (
-          <option key={it} value={it}>
-            {it}
+    <select aria-label={label} value="" onChange={(event) => event.currentTarget.value && onPick(event.currentTarget.value)}>
+      <option value="">{label}</option>
+      {knownMissions()
+        .filter((id) => id !== exclude)
+        .map((id) => (
+          <option key={id} value={id}>
+            {id}
           </option>
         ))}
     </select>
   );
 }
 
-/** What happened, each a way to that moment. */
-function Marks({ it, nth }: { it: Replayed; nth: number }) {
-  const place = useRef<HTMLOListElement>(null);
+/** The events of a mission. A click shows the mission at that event. */
+function Marks({ replay, index }: { replay: ReplayState; index: number }) {
+  const list = useRef<HTMLOListElement>(null);
   useEffect(() => {
-    const [box, row] = [place.current, place.current?.children[nth] as HTMLElement | undefined];
+    const [box, row] = [list.current, list.current?.children[index] as HTMLElement | undefined];
     if (box && row) box.scrollTop = row.offsetTop - box.clientHeight / 2;
-  }, [nth]);
+  }, [index]);
   return (
-    <ol class="marks" ref={place} aria-label="What happened">
-      {it.marks.map((one, at) => (
-        <li key={one.revision}>
-          <button type="button" class="plain" aria-current={at === nth ? 'step' : undefined} onClick={() => set('at', String(one.revision))}>
-            {clockTime(one.wall)} {plain(one.text, 120)}
+    <ol class="marks" ref={list} aria-label="Events">
+      {replay.marks.map((mark, at) => (
+        <li key={mark.revision}>
+          <button type="button" class="plain" aria-current={at === index ? 'step' : undefined} onClick={() => setQueryParam('at', String(mark.revision))}>
+            {clockTime(mark.wall)} {plain(mark.text, 120)}
           </button>
         </li>
       ))}
@@ -201,83 +201,83 @@ function Marks({ it, nth }: { it: Replayed; nth: number }) {
 export function Replay() {
   useTopics('head', 'tasks');
   void topic('head').changed.value;
-  const id = get('mission') || known()[0] || '';
-  const asked = Number(get('at')) || null;
-  const found = useSignal<Replayed | null>(null);
+  const id = queryParam('mission') || knownMissions()[0] || '';
+  const requested = Number(queryParam('at')) || null;
+  const found = useSignal<ReplayState | null>(null);
   const problem = useSignal('');
   useEffect(() => {
     if (!id) return;
-    let over = false;
-    // A slider that is dragged asks for where it rests.
+    let cancelled = false;
+    // Wait until the slider rests before sending a request.
     const timer = setTimeout(() => {
-      call<Replayed>('mission.replay', { id, at: asked }).then(
-        (it) => {
-          if (!over) [found.value, problem.value] = [it, ''];
+      call<ReplayState>('mission.replay', { id, at: requested }).then(
+        (replay) => {
+          if (!cancelled) [found.value, problem.value] = [replay, ''];
         },
-        (error: Error) => !over && (problem.value = error.message),
+        (error: Error) => !cancelled && (problem.value = error.message),
       );
     }, 80);
     return () => {
-      over = true;
+      cancelled = true;
       clearTimeout(timer);
     };
-  }, [id, asked]);
-  const it = found.value;
-  const at = asked ?? it?.at ?? 0;
-  const nth = it ? markAt(it.marks, at) : -1;
+  }, [id, requested]);
+  const replay = found.value;
+  const at = requested ?? replay?.at ?? 0;
+  const index = replay ? markAt(replay.marks, at) : -1;
   const step = (by: number) => {
-    const next = it?.marks[Math.max(0, Math.min(it.marks.length - 1, nth + by))];
-    if (next) set('at', String(next.revision));
+    const next = replay?.marks[Math.max(0, Math.min(replay.marks.length - 1, index + by))];
+    if (next) setQueryParam('at', String(next.revision));
   };
-  const ids = get('compare').split(',').filter(Boolean);
+  const ids = queryParam('compare').split(',').filter(Boolean);
   return (
     <>
       <Panel
-        title={it ? `${it.mission} ${plain(it.title, 120)}` : 'Replay'}
+        title={replay ? `${replay.mission} ${plain(replay.title, 120)}` : 'Replay'}
         aside={
           <span class="aside row">
-            {known().length > 1 && (
+            {knownMissions().length > 1 && (
               <>
-                <Pick words="another mission" taken={id} onPick={(it) => go(`/replay?mission=${it}`)} />
-                <Pick words="compare with" taken={id} onPick={(it) => set('compare', `${id},${it}`, true)} />
+                <MissionSelect label="another mission" exclude={id} onPick={(mission) => navigate(`/replay?mission=${mission}`)} />
+                <MissionSelect label="compare with" exclude={id} onPick={(mission) => setQueryParam('compare', `${id},${mission}`, true)} />
               </>
             )}
             <code>
               regatta replay {id || 'M1'}
-              {asked ? ` --at ${asked}` : ''}
+              {requested ? ` --at ${requested}` : ''}
             </code>
           </span>
         }
       >
         {problem.value && <p class="error">{problem.value}</p>}
-        {!id && <Empty known={topic('tasks').known.value}>No mission has run of late. An older one is shown by its number: /replay?mission=M1, or regatta replay M1</Empty>}
-        {it && (
+        {!id && <Empty known={topic('tasks').known.value}>No recent missions. To replay an older one, open /replay?mission=M1 or run: regatta replay M1</Empty>}
+        {replay && (
           <>
             <div class="row slider">
-              <button type="button" class="do" onClick={() => step(-1)} disabled={nth <= 0}>
-                ← before
+              <button type="button" class="do" onClick={() => step(-1)} disabled={index <= 0}>
+                ← previous
               </button>
-              <input type="range" aria-label="Moment" aria-valuetext={`revision ${at}, ${clockTime(it.wall)}`} min={it.first} max={it.last} value={at} onInput={(event) => set('at', event.currentTarget.value)} />
-              <button type="button" class="do" onClick={() => step(1)} disabled={nth >= it.marks.length - 1}>
-                after →
+              <input type="range" aria-label="Revision" aria-valuetext={`revision ${at}, ${clockTime(replay.wall)}`} min={replay.first} max={replay.last} value={at} onInput={(event) => setQueryParam('at', event.currentTarget.value)} />
+              <button type="button" class="do" onClick={() => step(1)} disabled={index >= replay.marks.length - 1}>
+                next →
               </button>
-              <button type="button" class="do" onClick={() => set('at', null)} disabled={!asked}>
+              <button type="button" class="do" onClick={() => setQueryParam('at', null)} disabled={!requested}>
                 now
               </button>
             </div>
             <p>
-              <b>{clockTime(it.wall)}</b> revision {it.at} of {it.last}: {plain(it.marks[nth]?.text ?? it.event, 200)}
+              <b>{clockTime(replay.wall)}</b> revision {replay.at} of {replay.last}: {plain(replay.marks[index]?.text ?? replay.event, 200)}
             </p>
             <div class="replayed">
               <div>
-                <Board it={it} />
+                <ReplayBoard replay={replay} />
               </div>
-              <Marks it={it} nth={nth} />
+              <Marks replay={replay} index={index} />
             </div>
           </>
         )}
       </Panel>
-      {ids.length > 1 && <Compared ids={ids} />}
+      {ids.length > 1 && <Comparison ids={ids} />}
     </>
   );
 }

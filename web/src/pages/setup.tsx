@@ -1,20 +1,22 @@
+// The setup: health checks, providers, bridges, projects, policy, rules and tokens.
+
 import { useSignal } from '@preact/signals';
 import { useEffect } from 'preact/hooks';
 import { plain } from '../format';
-import { brief } from './events';
+import { eventSummary } from './events';
 import { topic } from '../live/client';
 import { call } from '../session';
-import { get, set } from '../route';
+import { queryParam, setQueryParam } from '../route';
 import { Empty, Panel, Table, useTopics } from '../ui';
 import type { Head } from '../views';
 
-/** What a verb says, asked once. */
+/** Calls a verb once and returns its result or its error text. */
 function useCall<T>(verb: string): { data: T | null; problem: string } {
   const data = useSignal<T | null>(null);
   const problem = useSignal('');
   useEffect(() => {
     call<T>(verb).then(
-      (it) => (data.value = it),
+      (result) => (data.value = result),
       (error: Error) => (problem.value = error.message),
     );
   }, [verb]);
@@ -25,11 +27,11 @@ interface Rule {
   id: string;
   scope: unknown;
   effect: string;
-  /** What it is about: a tool, a command, a path. */
+  /** Conditions: a tool, a command or a path. */
   [matter: string]: unknown;
 }
 
-interface Standing {
+interface ProjectRule {
   project: string;
   name: string;
   says?: string;
@@ -66,34 +68,34 @@ interface Doctor {
 }
 
 const EFFECTS: Record<string, [string, string]> = { allow: ['✓', 'good'], deny: ['✕', 'bad'], ask: ['!', 'late'] };
-const LEVELS = { ok: ['✓', 'good', 'well'], warn: ['!', 'late', 'look at it'], bad: ['✕', 'bad', 'mend it'] } as const;
+const LEVELS = { ok: ['✓', 'good', 'ok'], warn: ['!', 'late', 'warning'], bad: ['✕', 'bad', 'problem'] } as const;
 
-/** What the daemon found on its machine, worst first. */
-function Doctors({ it }: { it: { data: Doctor | null; problem: string } }) {
+/** The results of `regatta doctor` on the daemon's machine, worst first. */
+function DoctorPanel({ answer }: { answer: { data: Doctor | null; problem: string } }) {
   const rank = (level: Check['level']) => ['bad', 'warn', 'ok'].indexOf(level);
-  const checks = [...(it.data?.checks ?? [])].sort((a, b) => rank(a.level) - rank(b.level));
-  const bad = checks.filter((one) => one.level === 'bad').length;
+  const checks = [...(answer.data?.checks ?? [])].sort((a, b) => rank(a.level) - rank(b.level));
+  const problemCount = checks.filter((check) => check.level === 'bad').length;
   return (
     <Panel
       title="Doctor"
       aside={
         <span class="aside">
-          {it.data && (bad === 0 ? 'all is well' : `${bad} to mend`)} <code>regatta doctor</code>
+          {answer.data && (problemCount === 0 ? 'no problems' : `${problemCount} problem${problemCount === 1 ? '' : 's'}`)} <code>regatta doctor</code>
         </span>
       }
     >
-      {it.problem && <p class="error">{it.problem}</p>}
-      {!it.data && !it.problem && <p class="empty">looking…</p>}
+      {answer.problem && <p class="error">{answer.problem}</p>}
+      {!answer.data && !answer.problem && <p class="empty">loading…</p>}
       {checks.length > 0 && (
-        <Table heads={['State', 'What', 'Found', 'Fix']}>
-          {checks.map((one, nth) => (
-            <tr key={`${one.id}${nth}`} data-row tabIndex={0}>
-              <td class={LEVELS[one.level][1]}>
-                {LEVELS[one.level][0]} {LEVELS[one.level][2]}
+        <Table heads={['State', 'Check', 'Result', 'Fix']}>
+          {checks.map((check, index) => (
+            <tr key={`${check.id}${index}`} data-row tabIndex={0}>
+              <td class={LEVELS[check.level][1]}>
+                {LEVELS[check.level][0]} {LEVELS[check.level][2]}
               </td>
-              <td>{one.id}</td>
-              <td>{plain(one.text, 300)}</td>
-              <td class="mono">{plain(one.fix ?? '', 300)}</td>
+              <td>{check.id}</td>
+              <td>{plain(check.text, 300)}</td>
+              <td class="mono">{plain(check.fix ?? '', 300)}</td>
             </tr>
           ))}
         </Table>
@@ -102,44 +104,44 @@ function Doctors({ it }: { it: { data: Doctor | null; problem: string } }) {
   );
 }
 
-/** The programs that are here; what else is known is folded away. */
-function Providers({ it }: { it: { data: Doctor | null; problem: string } }) {
-  const all = it.data?.providers ?? [];
-  const here = all.filter((one) => one.program !== null);
-  const gone = all.filter((one) => one.program === null);
+/** The installed agent programs. The others are in a closed section. */
+function ProviderPanel({ answer }: { answer: { data: Doctor | null; problem: string } }) {
+  const all = answer.data?.providers ?? [];
+  const installed = all.filter((provider) => provider.program !== null);
+  const missing = all.filter((provider) => provider.program === null);
   return (
     <Panel
       title="Providers"
       aside={
         <span class="aside">
-          {it.data && `${here.length} of ${all.length} known programs are on this machine`} <code>regatta provider</code>
+          {answer.data && `${installed.length} of ${all.length} known programs are on this machine`} <code>regatta provider</code>
         </span>
       }
     >
-      {!it.data && !it.problem && <p class="empty">looking…</p>}
-      {it.data && here.length === 0 && <p class="empty">None of them is on this machine. Install one of those below, or rehearse without any: regatta run … --agents scripted</p>}
-      {here.length > 0 && (
-        <Table heads={['Preset', 'Provider', 'Version', 'Signed in', 'Next']}>
-          {here.map((one) => (
-            <tr key={one.preset} data-row tabIndex={0}>
-              <td>{one.preset}</td>
-              <td>{one.provider}</td>
-              <td>{plain(one.version ?? 'installed', 60)}</td>
-              <td>{one.signed_in}</td>
-              <td class="mono">{plain(one.fix ?? `regatta agent add ${one.preset} --preset ${one.preset}`, 200)}</td>
+      {!answer.data && !answer.problem && <p class="empty">loading…</p>}
+      {answer.data && installed.length === 0 && <p class="empty">No known program is installed. Install one from the list below, or try Regatta without one: regatta run … --agents scripted</p>}
+      {installed.length > 0 && (
+        <Table heads={['Preset', 'Provider', 'Version', 'Signed in', 'Next step']}>
+          {installed.map((provider) => (
+            <tr key={provider.preset} data-row tabIndex={0}>
+              <td>{provider.preset}</td>
+              <td>{provider.provider}</td>
+              <td>{plain(provider.version ?? 'installed', 60)}</td>
+              <td>{provider.signed_in}</td>
+              <td class="mono">{plain(provider.fix ?? `regatta agent add ${provider.preset} --preset ${provider.preset}`, 200)}</td>
             </tr>
           ))}
         </Table>
       )}
-      {gone.length > 0 && (
-        <details open={get('more') === 'providers'} onToggle={(event) => set('more', event.currentTarget.open ? 'providers' : null)}>
-          <summary>{gone.length} more that are known and not installed</summary>
+      {missing.length > 0 && (
+        <details open={queryParam('more') === 'providers'} onToggle={(event) => setQueryParam('more', event.currentTarget.open ? 'providers' : null)}>
+          <summary>{missing.length} more known programs, not installed</summary>
           <Table heads={['Preset', 'Provider', 'How to install it']}>
-            {gone.map((one) => (
-              <tr key={one.preset} data-row tabIndex={0}>
-                <td>{one.preset}</td>
-                <td>{one.provider}</td>
-                <td class="mono">{plain(one.fix ?? '', 200)}</td>
+            {missing.map((provider) => (
+              <tr key={provider.preset} data-row tabIndex={0}>
+                <td>{provider.preset}</td>
+                <td>{provider.provider}</td>
+                <td class="mono">{plain(provider.fix ?? '', 200)}</td>
               </tr>
             ))}
           </Table>
@@ -167,25 +169,37 @@ interface Bridge {
   waiting: number;
 }
 
-/** Which agent is at which service, and how it is. */
-function Bridges({ it }: { it: { data: Bridge[] | null; problem: string } }) {
+function bridgeColour(bridge: Bridge): string {
+  if (bridge.off || bridge.trouble) return 'bad';
+  return bridge.paused ? 'late' : 'good';
+}
+
+function bridgeState(bridge: Bridge): string {
+  if (bridge.off) return '✕ off';
+  if (bridge.paused) return '‖ paused';
+  if (bridge.trouble) return '✕ failing';
+  return bridge.connected ? '✓ connected' : '✓ ready';
+}
+
+/** The bridges of agents to outside services, and their health. */
+function BridgePanel({ answer }: { answer: { data: Bridge[] | null; problem: string } }) {
   return (
     <Panel title="Bridges" aside={<code class="aside">regatta bridge list</code>}>
-      {it.problem && <p class="error">{it.problem}</p>}
-      {it.data?.length === 0 && <p class="empty">No agent is at an outside service yet. What each needs: regatta bridge</p>}
-      {it.data && it.data.length > 0 && (
-        <Table heads={['Bridge', 'Known as', 'State', 'Comes in at', '>Taken', '>Refused', '>Sent', 'What it lacks']}>
-          {it.data.map((one) => (
-            <tr key={one.name} data-row tabIndex={0}>
-              <td>{one.name}</td>
-              <td>{plain(one.known_as ?? '', 60)}</td>
-              <td class={one.off || one.trouble ? 'bad' : one.paused ? 'late' : 'good'}>{one.off ? '✕ off' : one.paused ? '‖ paused' : one.trouble ? '✕ in trouble' : one.connected ? '✓ hears' : '✓ ready'}</td>
-              <td class="mono">{plain(one.route ?? '', 120)}</td>
-              <td class="right">{one.taken}</td>
-              <td class="right">{one.refused}</td>
-              <td class="right">{one.sent}</td>
+      {answer.problem && <p class="error">{answer.problem}</p>}
+      {answer.data?.length === 0 && <p class="empty">No bridges yet. To see what each service needs, run: regatta bridge</p>}
+      {answer.data && answer.data.length > 0 && (
+        <Table heads={['Bridge', 'Known as', 'State', 'Receives at', '>Accepted', '>Refused', '>Sent', 'Problems']}>
+          {answer.data.map((bridge) => (
+            <tr key={bridge.name} data-row tabIndex={0}>
+              <td>{bridge.name}</td>
+              <td>{plain(bridge.known_as ?? '', 60)}</td>
+              <td class={bridgeColour(bridge)}>{bridgeState(bridge)}</td>
+              <td class="mono">{plain(bridge.route ?? '', 120)}</td>
+              <td class="right">{bridge.taken}</td>
+              <td class="right">{bridge.refused}</td>
+              <td class="right">{bridge.sent}</td>
               <td class="dim">
-                {[one.off, one.trouble, one.warning].filter(Boolean).map((text) => plain(text ?? '', 200)).join(' · ')} {one.waiting > 0 && `${one.waiting} posts wait`} {one.dead > 0 && `${one.dead} posts were given up`}
+                {[bridge.off, bridge.trouble, bridge.warning].filter(Boolean).map((text) => plain(text ?? '', 200)).join(' · ')} {bridge.waiting > 0 && `${bridge.waiting} posts waiting`} {bridge.dead > 0 && `${bridge.dead} posts failed`}
               </td>
             </tr>
           ))}
@@ -195,81 +209,81 @@ function Bridges({ it }: { it: { data: Bridge[] | null; problem: string } }) {
   );
 }
 
-/** `agent codex-1`, `command npm install *`: names and values, no braces. */
-const short = (it: unknown) => plain(brief(it), 200);
+/** Formats part of a rule as names and values: `agent codex-1`, `command npm install *`. */
+const ruleText = (value: unknown) => plain(eventSummary(value), 200);
 
 export function Setup() {
   useTopics('head');
   void topic('head').changed.value;
-  const head = topic('head').one<Head>('head');
+  const head = topic('head').get<Head>('head');
   const policy = useCall<Rule[]>('policy.list');
-  const rules = useCall<Standing[]>('rule.list');
+  const rules = useCall<ProjectRule[]>('rule.list');
   const tokens = useCall<Token[]>('token.list');
   const doctor = useCall<Doctor>('doctor');
   const bridges = useCall<Bridge[]>('bridge.list');
   return (
     <>
-      <Doctors it={doctor} />
-      <Providers it={doctor} />
-      <Bridges it={bridges} />
+      <DoctorPanel answer={doctor} />
+      <ProviderPanel answer={doctor} />
+      <BridgePanel answer={bridges} />
       <Panel title="Projects" aside={<code class="aside">regatta project list</code>}>
         {head?.projects.length ? (
-          <Table heads={['Name', 'Trunk', 'Where']}>
-            {head.projects.map((it) => (
-              <tr key={it.name}>
-                <td>{it.name}</td>
-                <td>{it.trunk}</td>
-                <td class="mono">{plain(it.path, 200)}</td>
+          <Table heads={['Name', 'Trunk', 'Path']}>
+            {head.projects.map((project) => (
+              <tr key={project.name}>
+                <td>{project.name}</td>
+                <td>{project.trunk}</td>
+                <td class="mono">{plain(project.path, 200)}</td>
               </tr>
             ))}
           </Table>
         ) : (
-          <Empty known={head !== undefined}>No repository is under management yet: regatta init</Empty>
+          <Empty known={head !== undefined}>No projects yet. Add one with regatta init.</Empty>
         )}
       </Panel>
-      <Panel title="Policy: what agents may do unasked" aside={<code class="aside">regatta policy list</code>}>
+      <Panel title="Policy: what agents may do without asking" aside={<code class="aside">regatta policy list</code>}>
         {policy.problem && <p class="error">{policy.problem}</p>}
-        {policy.data?.length === 0 && <p class="empty">No rule of your own yet: “Always allow” in the inbox makes one.</p>}
+        {policy.data?.length === 0 && <p class="empty">No rules yet. “Always allow” in the inbox creates one.</p>}
         {policy.data && policy.data.length > 0 && (
-          <Table heads={['Rule', 'Effect', 'For', 'Matter']}>
-            {policy.data.map((it) => (
-              <tr key={it.id} data-row tabIndex={0}>
-                <td>{it.id}</td>
-                <td class={EFFECTS[it.effect]?.[1]}>
-                  {EFFECTS[it.effect]?.[0]} {it.effect}
+          <Table heads={['Rule', 'Effect', 'For', 'Condition']}>
+            {policy.data.map((rule) => (
+              <tr key={rule.id} data-row tabIndex={0}>
+                <td>{rule.id}</td>
+                <td class={EFFECTS[rule.effect]?.[1]}>
+                  {EFFECTS[rule.effect]?.[0]} {rule.effect}
                 </td>
-                <td>{short(it.scope)}</td>
-                <td class="mono">{short({ ...it, id: '', scope: '', effect: '' })}</td>
+                <td>{ruleText(rule.scope)}</td>
+                <td class="mono">{ruleText({ ...rule, id: '', scope: '', effect: '' })}</td>
               </tr>
             ))}
           </Table>
         )}
       </Panel>
-      <Panel title="Standing rules of projects" aside={<code class="aside">regatta rule list</code>}>
+      <Panel title="Standing rules" aside={<code class="aside">regatta rule list</code>}>
         {rules.problem && <p class="error">{rules.problem}</p>}
         {rules.data?.length === 0 && <p class="empty">No project has a standing rule.</p>}
         <ul class="spans">
-          {rules.data?.map((it) => (
-            <li key={`${it.project}${it.name}`}>
-              <b>{it.project}</b> {plain(it.name ?? '', 80)} <b>{short(it.action)}</b> {plain(it.says ?? '', 300)} {(it.files?.length ?? 0) > 0 && <code>{short(it.files)}</code>}
+          {rules.data?.map((rule) => (
+            <li key={`${rule.project}${rule.name}`}>
+              <b>{rule.project}</b> {plain(rule.name ?? '', 80)} <b>{ruleText(rule.action)}</b> {plain(rule.says ?? '', 300)} {(rule.files?.length ?? 0) > 0 && <code>{ruleText(rule.files)}</code>}
             </li>
           ))}
         </ul>
       </Panel>
       <Panel title="Tokens" aside={<code class="aside">regatta token list</code>}>
         {tokens.problem && <p class="empty">{tokens.problem}</p>}
-        {tokens.data?.length === 0 && <p class="empty">No token was given: only this machine’s owner comes in.</p>}
+        {tokens.data?.length === 0 && <p class="empty">No tokens. Only the owner of this machine has access.</p>}
         <ul class="spans">
-          {tokens.data?.map((it) => (
-            <li key={it.name}>
-              <b>{plain(it.name, 80)}</b> {it.scope} {it.expired ? 'expired' : ''}
+          {tokens.data?.map((token) => (
+            <li key={token.name}>
+              <b>{plain(token.name, 80)}</b> {token.scope} {token.expired ? 'expired' : ''}
             </li>
           ))}
         </ul>
       </Panel>
       <Panel title="This machine">
         <p>
-          Regatta {head?.version ?? ''} · settings and where each comes from: <code>regatta config show --origin</code>
+          Regatta {head?.version ?? ''} · show all settings with their origin: <code>regatta config show --origin</code>
         </p>
       </Panel>
     </>

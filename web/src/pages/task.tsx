@@ -1,37 +1,39 @@
+// One task: its change, log, wait reasons, times and actions.
+
 import { useSignal } from '@preact/signals';
 import { useEffect, useRef } from 'preact/hooks';
-import { draftsOf, keep, withDrafts } from '../drafts';
+import { draftsOf, saveDrafts, withDrafts } from '../drafts';
 import { age, clockTime, plain, usd } from '../format';
-import { Card, groups } from '../inbox';
+import { Card, groupItems } from '../inbox';
 import { topic } from '../live/client';
-import { get, set } from '../route';
-import { read } from '../session';
-import { own } from '../keys';
-import { add, put } from '../trusted';
-import { Age, Do, Empty, Glyph, Mark, Panel, TaskLink, complain, hinted, moment, says, useTopics } from '../ui';
-import { type Item, STATES, type TaskPage } from '../views';
+import { queryParam, setQueryParam } from '../route';
+import { fetchText } from '../session';
+import { pageKeys } from '../keys';
+import { appendHtml, setHtml } from '../trusted';
+import { ActionButton, Age, Empty, Glyph, Mark, Panel, TaskLink, daemonNow, reportError, shellHint, shellHintProps, useTopics } from '../ui';
+import { type InboxItem, STATES, type TaskPage } from '../views';
 import { Diff } from './diff';
-import { onTask, takeOver } from './task-keys';
+import { handleTaskKey, takeOver } from './task-keys';
 
-/** Says when something was said, where that is another second than before it. */
-function timed(box: Element): void {
+/** Adds the time to log entries. An entry with the same second as the one before gets none. */
+function stampTimes(box: Element): void {
   let last = '';
-  for (const it of box.children) {
-    const wall = Number((it as HTMLElement).dataset.wall ?? 0);
-    const said = wall > 0 ? clockTime(wall) : '';
-    const place = it.querySelector<HTMLElement>('summary') ?? (it as HTMLElement);
-    if (said && said !== last && !place.dataset.time) place.dataset.time = said;
-    last = said || last;
+  for (const entry of box.children) {
+    const wall = Number((entry as HTMLElement).dataset.wall ?? 0);
+    const time = wall > 0 ? clockTime(wall) : '';
+    const target = entry.querySelector<HTMLElement>('summary') ?? (entry as HTMLElement);
+    if (time && time !== last && !target.dataset.time) target.dataset.time = time;
+    last = time || last;
   }
 }
 
-/** Puts the newest state of every tool call in the place of the group that the log already has of it. */
+/** Replaces the entry of a tool call by its newest state. */
 function joinCalls(box: Element, first: Element | null): void {
   const known = new Map<string, Element>();
   let isNew = false;
   for (const row of [...box.children] as HTMLElement[]) {
     isNew ||= row === first;
-    // A program may count its calls anew in every turn.
+    // A program may reuse the ids of calls in every turn.
     if (row.dataset.turn !== undefined) known.clear();
     const call = row.dataset.tool;
     if (call === undefined) continue;
@@ -50,58 +52,58 @@ function joinCalls(box: Element, first: Element | null): void {
   }
 }
 
-/** What its program said, a piece at a time. It follows until somebody scrolls up. */
+/** The output of an attempt's program, fetched in pieces. It scrolls to the end until a person scrolls up. */
 function Log({ attempt, live }: { attempt: string; live: boolean }) {
-  const place = useRef<HTMLDivElement>(null);
-  const more = useSignal(0);
-  const silent = useSignal(false);
-  const raw = get('log') === 'raw';
+  const logBox = useRef<HTMLDivElement>(null);
+  const unseenCount = useSignal(0);
+  const isSilent = useSignal(false);
+  const raw = queryParam('log') === 'raw';
   useEffect(() => {
-    const box = place.current;
+    const box = logBox.current;
     if (!box) return;
-    put(box, '');
-    // A group that somebody opened or closed stays so when its call goes on.
+    setHtml(box, '');
+    // An entry that a person opened or closed stays so when its call continues.
     const touch = (event: Event) => {
       const group = (event.target as Element).closest('summary')?.parentElement;
       if (group) group.dataset.touched = 'yes';
     };
     box.addEventListener('click', touch);
     let from = 0;
-    let over = false;
+    let cancelled = false;
     let timer = 0;
     const step = async () => {
       try {
-        const text = await read(`/api/v1/page/log/${attempt}?from=${from}${raw ? '&raw=true' : ''}`);
-        if (over) return;
+        const text = await fetchText(`/api/v1/page/log/${attempt}?from=${from}${raw ? '&raw=true' : ''}`);
+        if (cancelled) return;
         const piece = JSON.parse(text) as { html: string; next: number; more: boolean };
         const below = box.scrollHeight - box.scrollTop - box.clientHeight;
         if (piece.html) {
           const last = box.lastElementChild;
-          add(box, piece.html);
+          appendHtml(box, piece.html);
           joinCalls(box, last ? last.nextElementSibling : box.firstElementChild);
-          timed(box);
-          // What is far above is let go of: it can be fetched again.
+          stampTimes(box);
+          // Drop entries far above to limit memory. They can be fetched again.
           while (box.childElementCount > 2_000) box.firstElementChild?.remove();
           if (below < 40) box.scrollTop = box.scrollHeight;
-          else more.value += 1;
+          else unseenCount.value += 1;
         }
         from = piece.next;
-        silent.value = !piece.more && box.childElementCount === 0;
+        isSilent.value = !piece.more && box.childElementCount === 0;
         if (piece.more) void step();
         else if (live) timer = window.setTimeout(step, 1_000);
       } catch (error) {
-        if (!over) add(box, '<div class="say asks">the log cannot be read</div>');
-        complain(error);
+        if (!cancelled) appendHtml(box, '<div class="say asks">could not load the log</div>');
+        reportError(error);
       }
     };
     void step();
     return () => {
-      over = true;
+      cancelled = true;
       clearTimeout(timer);
       box.removeEventListener('click', touch);
     };
   }, [attempt, live, raw]);
-  const follow = () => place.current && (place.current.scrollTop = place.current.scrollHeight);
+  const follow = () => logBox.current && (logBox.current.scrollTop = logBox.current.scrollHeight);
   return (
     <Panel
       class="log"
@@ -112,44 +114,44 @@ function Log({ attempt, live }: { attempt: string; live: boolean }) {
           <button type="button" class="plain" onClick={follow}>
             follow <kbd>f</kbd>
           </button>{' '}
-          <button type="button" class="plain" aria-pressed={raw} onClick={() => set('log', raw ? null : 'raw')}>
+          <button type="button" class="plain" aria-pressed={raw} onClick={() => setQueryParam('log', raw ? null : 'raw')}>
             raw <kbd>w</kbd>
           </button>
         </span>
       }
     >
-      <div class="say-box" ref={place} tabIndex={0} role="log" aria-label={`Log of ${attempt}`} onScroll={(event) => event.currentTarget.scrollHeight - event.currentTarget.scrollTop - event.currentTarget.clientHeight < 40 && (more.value = 0)} />
-      {silent.value && <p class="empty">{live ? 'It has said nothing yet.' : 'It said nothing.'}</p>}
-      {more.value > 0 && (
+      <div class="say-box" ref={logBox} tabIndex={0} role="log" aria-label={`Log of ${attempt}`} onScroll={(event) => event.currentTarget.scrollHeight - event.currentTarget.scrollTop - event.currentTarget.clientHeight < 40 && (unseenCount.value = 0)} />
+      {isSilent.value && <p class="empty">{live ? 'No output yet.' : 'No output.'}</p>}
+      {unseenCount.value > 0 && (
         <button type="button" class="plain" onClick={follow}>
-          {more.value} new ↓ <kbd>f</kbd>
+          {unseenCount.value} new ↓ <kbd>f</kbd>
         </button>
       )}
     </Panel>
   );
 }
 
-/** What took no time worth naming still took some. */
-const took = (ms: number) => (ms < 1_000 ? '<1s' : age(ms));
+/** Formats a duration. Anything shorter than a second is `<1s`, not `0s`. */
+const durationText = (ms: number) => (ms < 1_000 ? '<1s' : age(ms));
 
-function Time({ it }: { it: TaskPage }) {
-  const now = moment();
-  const first = it.time[0]?.from ?? now;
-  const last = it.time.reduce((most, bar) => Math.max(most, bar.to ?? now), first + 1);
+function TimePanel({ task }: { task: TaskPage }) {
+  const now = daemonNow();
+  const first = task.time[0]?.from ?? now;
+  const last = task.time.reduce((latest, bar) => Math.max(latest, bar.to ?? now), first + 1);
   const scale = 300 / (last - first);
   return (
-    <Panel title="Where the time went" aside={<span class="aside">{age(last - first)}</span>}>
-      <svg class="time" viewBox="0 0 300 18" preserveAspectRatio="none" height={18} role="img" aria-label={it.time.map((bar) => `${age((bar.to ?? now) - bar.from)} ${STATES[bar.at].word}`).join(', ')}>
-        {it.time.map((bar) => (
+    <Panel title="Time spent" aside={<span class="aside">{age(last - first)}</span>}>
+      <svg class="time" viewBox="0 0 300 18" preserveAspectRatio="none" height={18} role="img" aria-label={task.time.map((bar) => `${age((bar.to ?? now) - bar.from)} ${STATES[bar.at].word}`).join(', ')}>
+        {task.time.map((bar) => (
           <rect key={bar.from} class={`at-${bar.at}`} x={(bar.from - first) * scale} width={Math.max(1, ((bar.to ?? now) - bar.from) * scale - 0.7)} y={0} height={18} rx={1.5}>
             <title>{plain(bar.text ?? '', 200)}</title>
           </rect>
         ))}
       </svg>
       <ul class="spans">
-        {it.time.map((bar) => (
+        {task.time.map((bar) => (
           <li key={bar.from}>
-            <b>{took((bar.to ?? now) - bar.from)}</b> <Glyph at={bar.at} /> {plain(bar.text || STATES[bar.at].word, 160)}
+            <b>{durationText((bar.to ?? now) - bar.from)}</b> <Glyph at={bar.at} /> {plain(bar.text || STATES[bar.at].word, 160)}
           </li>
         ))}
       </ul>
@@ -157,147 +159,153 @@ function Time({ it }: { it: TaskPage }) {
   );
 }
 
-/** What was collected, and words about the whole. */
-function Collected({ it }: { it: TaskPage }) {
-  const made = draftsOf(it.id).value;
+/** All draft comments, and the comment on the whole change. */
+function DraftPanel({ task }: { task: TaskPage }) {
+  const drafts = draftsOf(task.id).value;
   return (
-    <Panel title="Your comments" aside={<span class="aside">drafts until Revise</span>} class="comment">
+    <Panel title="Your comments" aside={<span class="aside">drafts; Revise sends them</span>} class="comment">
       <ul class="spans">
-        {made.comments.map((one) => (
-          <li key={`${one.path}:${one.line}`}>
+        {drafts.comments.map((comment) => (
+          <li key={`${comment.path}:${comment.line}`}>
             <code>
-              {plain(one.path, 120)}:{one.line}
+              {plain(comment.path, 120)}:{comment.line}
             </code>{' '}
-            {plain(one.text, 160) || '…'}
+            {plain(comment.text, 160) || '…'}
           </li>
         ))}
       </ul>
-      <textarea id="comment" rows={2} aria-label="Words about the whole change" placeholder="About the whole change. For a line, click its number, or press c." value={made.words} onInput={(event) => keep(it.id, { ...draftsOf(it.id).peek(), words: event.currentTarget.value })} />
+      <textarea id="comment" rows={2} aria-label="Comment on the whole change" placeholder="Comment on the whole change. To comment on a line, click its number or press c." value={drafts.words} onInput={(event) => saveDrafts(task.id, { ...draftsOf(task.id).peek(), words: event.currentTarget.value })} />
     </Panel>
   );
+}
+
+/** Returns the model that runs, and the wanted model if it is another one. */
+function modelText(task: TaskPage): string {
+  if (task.running && task.running !== task.wanted) return `wanted ${task.wanted || 'any'}, got ${task.running}`;
+  return task.wanted || task.running;
 }
 
 export function Task({ id }: { id: string }) {
   useTopics(id, 'head', 'inbox');
   useEffect(() => {
-    own.keys = (key) => onTask(key, id);
-    return () => (own.keys = null);
+    pageKeys.keys = (key) => handleTaskKey(key, id);
+    return () => (pageKeys.keys = null);
   }, [id]);
   const known = topic(id).known.value;
   void topic(id).changed.value;
-  const it = topic(id).one<TaskPage>(id);
-  const there = it !== undefined;
+  const task = topic(id).get<TaskPage>(id);
+  const isKnown = task !== undefined;
   useEffect(() => {
-    if (there && location.hash === '#why') document.getElementById('why')?.scrollIntoView({ block: 'center' });
-  }, [id, there]);
-  if (!it) {
+    if (isKnown && location.hash === '#why') document.getElementById('why')?.scrollIntoView({ block: 'center' });
+  }, [id, isKnown]);
+  if (!task) {
     return (
       <>
         <h1>{id}</h1>
         <Empty known={known}>
-          There is no task {id}. <a href="/tasks">See all tasks</a>
+          Task {id} does not exist. <a href="/tasks">See all tasks</a>
         </Empty>
       </>
     );
   }
-  const models = it.wanted || it.running ? ` (${it.running && it.running !== it.wanted ? `wanted ${it.wanted || 'any'}, got ${it.running}` : it.wanted || it.running})` : '';
-  const attempt = get('attempt') || it.log;
-  const actions = it.actions.map((one) => withDrafts(one, id));
-  const asked = groups(
+  const models = modelText(task);
+  const attempt = queryParam('attempt') || task.log;
+  const actions = task.actions.map((action) => withDrafts(action, id));
+  const requests = groupItems(
     topic('inbox')
-      .all<Item>()
-      .filter((one) => one.task === id && one.kind !== 'review'),
+      .all<InboxItem>()
+      .filter((item) => item.task === id && item.kind !== 'review'),
   );
-  const log = attempt && <Log key={attempt} attempt={attempt} live={!it.tries.find((one) => one.id === attempt)?.ended} />;
+  const log = attempt && <Log key={attempt} attempt={attempt} live={!task.tries.find((entry) => entry.id === attempt)?.ended} />;
   return (
     <>
       <h1 class="crumbs">
-        <a href="/">Now</a> / <b>{it.id}</b> <bdi>{plain(it.subject, 200)}</bdi> <Mark at={it.at} />
+        <a href="/">Now</a> / <b>{task.id}</b> <bdi>{plain(task.subject, 200)}</bdi> <Mark at={task.at} />
         <span class="aside">
-          {it.agent ? ` · ${it.agent}${plain(models, 120)}` : ''} · <code>{it.branch}</code>
-          {it.spent?.usage.micro_usd === undefined ? '' : ` · ${usd(it.spent.usage.micro_usd)}`}
-          {it.live ? ` · ${it.live}` : ''}
+          {task.agent ? ` · ${task.agent}${models && plain(` (${models})`, 120)}` : ''} · <code>{task.branch}</code>
+          {task.spent?.usage.micro_usd === undefined ? '' : ` · ${usd(task.spent.usage.micro_usd)}`}
+          {task.live ? ` · ${task.live}` : ''}
         </span>
       </h1>
-      {it.warnings && it.warnings.length > 0 && <p class="error">{it.warnings.map((one) => plain(one, 300)).join(' · ')}</p>}
-      {it.plan && (
+      {task.warnings && task.warnings.length > 0 && <p class="error">{task.warnings.map((warning) => plain(warning, 300)).join(' · ')}</p>}
+      {task.plan && (
         <p>
-          What it reports is a plan: <a href={`/plan/${it.id}`}>see it, change it, start it</a>
+          This task produced a plan. <a href={`/plan/${task.id}`}>Review, edit and start the plan</a>
         </p>
       )}
       <div class="task">
         <div class="main">
-          {asked.map((one, nth) => (
-            <Card key={one.key} group={one} nth={nth} open />
+          {requests.map((group, index) => (
+            <Card key={group.key} group={group} index={index} isOpen />
           ))}
-          <Diff it={it} />
-          {!it.submission && log}
+          <Diff task={task} />
+          {!task.submission && log}
         </div>
         <div class="side">
           <Panel title="Ready to land?">
             <ul class="checks">
-              {it.checklist.map((one) => (
-                <li key={one.text} class={one.good === true ? 'good' : one.good === false ? 'bad' : ''}>
-                  {one.good === true ? '✓' : one.good === false ? '✕' : '…'} {plain(one.text, 200)}
+              {task.checklist.map((check) => (
+                <li key={check.text} class={check.good === true ? 'good' : check.good === false ? 'bad' : ''}>
+                  {check.good === true ? '✓' : check.good === false ? '✕' : '…'} {plain(check.text, 200)}
                 </li>
               ))}
             </ul>
           </Panel>
-          <Panel title="Why" id="why" aside={<code class="aside">regatta why {it.id}</code>}>
-            {it.waits.length === 0 ? (
-              <p class="empty">{asked.length > 0 ? 'It waits for your answer.' : `${STATES[it.at].word}: it waits for nothing.`}</p>
+          <Panel title="Why" id="why" aside={<code class="aside">regatta why {task.id}</code>}>
+            {task.waits.length === 0 ? (
+              <p class="empty">{requests.length > 0 ? 'Waiting for your answer.' : `${STATES[task.at].word}; not waiting for anything.`}</p>
             ) : (
               <ul class="spans">
-                {it.waits.map((one) => (
-                  <li key={one.text}>
-                    <b>{one.kind}</b> {plain(one.text, 300)}
+                {task.waits.map((reason) => (
+                  <li key={reason.text}>
+                    <b>{reason.kind}</b> {plain(reason.text, 300)}
                   </li>
                 ))}
               </ul>
             )}
             <p>
-              {it.blocked_by.length > 0 && (
+              {task.blocked_by.length > 0 && (
                 <>
-                  comes after{' '}
-                  {it.blocked_by.map((one) => (
-                    <TaskLink key={one} id={one} />
+                  blockers:{' '}
+                  {task.blocked_by.map((blocker) => (
+                    <TaskLink key={blocker} id={blocker} />
                   ))}{' '}
                 </>
               )}
-              <a href={`/tasks?view=graph&around=${it.id}`}>what is around it</a>
+              <a href={`/tasks?view=graph&around=${task.id}`}>show related tasks</a>
             </p>
           </Panel>
-          <Time it={it} />
-          {it.submission && log}
-          {it.tries.length > 1 && (
-            <Panel title={`${it.tries.length} attempts`}>
+          <TimePanel task={task} />
+          {task.submission && log}
+          {task.tries.length > 1 && (
+            <Panel title={`${task.tries.length} attempts`}>
               <ul class="spans">
-                {it.tries.map((one) => (
-                  <li key={one.id}>
-                    <button type="button" class="plain" onClick={() => set('attempt', one.id, true)}>
-                      {one.id}
+                {task.tries.map((entry) => (
+                  <li key={entry.id}>
+                    <button type="button" class="plain" onClick={() => setQueryParam('attempt', entry.id, true)}>
+                      {entry.id}
                     </button>{' '}
-                    {one.agent} {one.ended ? plain(one.ended.detail || one.ended.cause, 160) : 'at work'} <Age since={one.started_wall} />
+                    {entry.agent} {entry.ended ? plain(entry.ended.detail || entry.ended.cause, 160) : 'running'} <Age since={entry.started_wall} />
                   </li>
                 ))}
               </ul>
             </Panel>
           )}
-          {it.submission && !it.landed && <Collected it={it} />}
+          {task.submission && !task.landed && <DraftPanel task={task} />}
         </div>
       </div>
       <footer class="actions">
         {actions.map((action) => (
-          <Do key={action.verb + action.label} action={action} />
+          <ActionButton key={action.verb + action.label} action={action} />
         ))}
-        {!it.landed && (
-          <button type="button" class="do" {...says(`regatta takeover ${it.id}`)} onClick={() => takeOver(it.id)}>
+        {!task.landed && (
+          <button type="button" class="do" {...shellHintProps(`regatta takeover ${task.id}`)} onClick={() => takeOver(task.id)}>
             Take over <kbd>T</kbd>
           </button>
         )}
         {actions[0] && (
           <span class="cli">
-            same from a shell: <code>{plain(hinted.value || (actions.find((one) => one.after) ?? actions[0]).cli, 200)}</code>
+            same from a shell: <code>{plain(shellHint.value || (actions.find((action) => action.after) ?? actions[0]).cli, 200)}</code>
           </span>
         )}
       </footer>

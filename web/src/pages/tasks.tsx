@@ -1,79 +1,81 @@
-import { named, plain, usd } from '../format';
+// All tasks, as a list, a board or a graph.
+
+import { plain, shortName, usd } from '../format';
 import { byName, topic } from '../live/client';
 import { Graph } from '../plots/graph';
-import { get, set } from '../route';
-import { type Column, Heads, ordered } from '../table';
+import { queryParam, setQueryParam } from '../route';
+import { type Column, Heads, sortRows } from '../table';
 import { Age, Empty, Glyph, Panel, TaskLink, useTopics } from '../ui';
-import { type At, type Head, type Row, STATES } from '../views';
+import { type DisplayState, type Head, STATES, type TaskSummary } from '../views';
 
-const COLUMNS: At[] = ['waiting', 'working', 'needs', 'review', 'landing', 'landed', 'failed'];
-const BOARD = 150;
-const LIST = 200;
+const COLUMNS: DisplayState[] = ['waiting', 'working', 'needs', 'review', 'landing', 'landed', 'failed'];
+const MAX_BOARD_TASKS = 150;
+const LIST_PAGE_SIZE = 200;
 
-export function matches(it: Row, words: string, at: string, mission: string): boolean {
-  if (at && it.at !== at) return false;
-  if (mission && it.mission !== mission) return false;
-  const text = `${it.id} ${it.subject} ${it.agent ?? ''} ${it.text}`.toLowerCase();
-  return words
+export function matches(row: TaskSummary, query: string, at: string, mission: string): boolean {
+  if (at && row.at !== at) return false;
+  if (mission && row.mission !== mission) return false;
+  const text = `${row.id} ${row.subject} ${row.agent ?? ''} ${row.text}`.toLowerCase();
+  return query
     .toLowerCase()
     .split(/\s+/)
-    .every((word) => text.includes(word));
+    .every((term) => text.includes(term));
 }
 
-function Line({ it }: { it: Row }) {
+function TaskRow({ row }: { row: TaskSummary }) {
   return (
     <tr data-row tabIndex={0}>
-      <td class={`mark at-${it.at}`}>
-        <i aria-hidden="true">{STATES[it.at].glyph}</i> {it.word}
+      <td class={`mark at-${row.at}`}>
+        <i aria-hidden="true">{STATES[row.at].glyph}</i> {row.word}
       </td>
       <td>
-        <TaskLink id={it.id} />
+        <TaskLink id={row.id} />
       </td>
-      <td class="subject" title={plain(it.subject, 200)}>
-        {plain(it.subject, 200)}
+      <td class="subject" title={plain(row.subject, 200)}>
+        {plain(row.subject, 200)}
       </td>
-      <td class="who" title={it.agent ?? ''}>
-        {named(it.agent ?? '')}
+      <td class="who" title={row.agent ?? ''}>
+        {shortName(row.agent ?? '')}
       </td>
-      <td class="dim" title={plain(it.text, 400)}>
-        {plain(it.text, 140)}
+      <td class="dim" title={plain(row.text, 400)}>
+        {plain(row.text, 140)}
       </td>
-      <td class="right">{it.micro_usd === undefined ? '' : usd(it.micro_usd)}</td>
+      <td class="right">{row.micro_usd === undefined ? '' : usd(row.micro_usd)}</td>
       <td class="right">
-        <Age since={it.since_wall} />
+        <Age since={row.since_wall} />
       </td>
     </tr>
   );
 }
 
-const HEADS: Column<Row>[] = [
-  { name: 'at', head: 'State', of: (it) => STATES[it.at].rank },
-  { name: 'id', head: 'Task', of: (it) => it.id },
-  { name: 'subject', head: 'Subject', of: (it) => it.subject },
-  { name: 'agent', head: 'Agent', of: (it) => it.agent },
+const HEADS: Column<TaskSummary>[] = [
+  { name: 'at', head: 'State', sortKey: (row) => STATES[row.at].rank },
+  { name: 'id', head: 'Task', sortKey: (row) => row.id },
+  { name: 'subject', head: 'Subject', sortKey: (row) => row.subject },
+  { name: 'agent', head: 'Agent', sortKey: (row) => row.agent },
   { name: 'why', head: 'Why' },
-  { name: 'cost', head: 'Cost', of: (it) => it.micro_usd, right: true },
-  { name: 'since', head: 'For', of: (it) => -it.since_wall, right: true },
+  { name: 'cost', head: 'Cost', sortKey: (row) => row.micro_usd, right: true },
+  { name: 'since', head: 'For', sortKey: (row) => -row.since_wall, right: true },
 ];
 
-/** A button that shows more of something; how much is in the address. */
-function More({ name, value, words }: { name: string; value: string; words: string }) {
+/** A button that shows more entries. The number of entries is stored in the address. */
+function MoreButton({ name, value, text }: { name: string; value: string; text: string }) {
   return (
-    <button type="button" class="do" onClick={() => set(name, value)}>
-      {words}
+    <button type="button" class="do" onClick={() => setQueryParam(name, value)}>
+      {text}
     </button>
   );
 }
 
-function List({ rows, missions }: { rows: Row[]; missions: Map<string, string> }) {
-  const most = Math.max(LIST, Number(get('most')) || 0);
-  const groups = new Map<string, Row[]>();
-  for (const it of rows.slice(0, most)) groups.set(it.mission ?? '', [...(groups.get(it.mission ?? '') ?? []), it]);
+function List({ rows, missions }: { rows: TaskSummary[]; missions: Map<string, string> }) {
+  const limit = Math.max(LIST_PAGE_SIZE, Number(queryParam('most')) || 0);
+  const groups = new Map<string, TaskSummary[]>();
+  for (const row of rows.slice(0, limit)) groups.set(row.mission ?? '', [...(groups.get(row.mission ?? '') ?? []), row]);
   return (
     <div class="scroll">
       <table class="list tasks">
         <Heads columns={HEADS} />
-        {[...groups].map(([mission, of]) => (
+        {[...groups].map(([mission, members]) => (
           <tbody key={mission}>
             <tr class="group">
               <th colSpan={HEADS.length} scope="rowgroup">
@@ -82,51 +84,51 @@ function List({ rows, missions }: { rows: Row[]; missions: Map<string, string> }
                     <a href={`/tasks?mission=${mission}`}>
                       {mission} {plain(missions.get(mission) ?? '', 120)}
                     </a>{' '}
-                    · {rows.filter((it) => it.mission === mission).length} · <a href={`/tasks?mission=${mission}&view=graph`}>graph</a> · <a href={`/replay?mission=${mission}`}>replay</a>
+                    · {rows.filter((row) => row.mission === mission).length} · <a href={`/tasks?mission=${mission}&view=graph`}>graph</a> · <a href={`/replay?mission=${mission}`}>replay</a>
                   </>
                 ) : (
-                  `no mission · ${rows.filter((it) => !it.mission).length}`
+                  `no mission · ${rows.filter((row) => !row.mission).length}`
                 )}
               </th>
             </tr>
-            {of.map((it) => (
-              <Line key={it.id} it={it} />
+            {members.map((row) => (
+              <TaskRow key={row.id} row={row} />
             ))}
           </tbody>
         ))}
       </table>
-      {rows.length > most && (
+      {rows.length > limit && (
         <p class="row">
-          <More name="most" value={String(most + LIST)} words={`Show ${Math.min(LIST, rows.length - most)} more`} /> <span class="dim">{rows.length - most} are not shown; a filter narrows them down</span>
+          <MoreButton name="most" value={String(limit + LIST_PAGE_SIZE)} text={`Show ${Math.min(LIST_PAGE_SIZE, rows.length - limit)} more`} /> <span class="dim">{rows.length - limit} are not shown. Use the filter to narrow them down.</span>
         </p>
       )}
     </div>
   );
 }
 
-const PILE = 50;
+const COLUMN_PAGE_SIZE = 50;
 
-function Board({ rows }: { rows: Row[] }) {
+function Board({ rows }: { rows: TaskSummary[] }) {
   return (
     <div class="board">
       {COLUMNS.map((at) => {
-        const of = rows.filter((it) => it.at === at);
-        const whole = get('whole') === at;
-        if (of.length === 0 && (at === 'failed' || at === 'needs' || at === 'review')) return null;
+        const column = rows.filter((row) => row.at === at);
+        const showAll = queryParam('whole') === at;
+        if (column.length === 0 && (at === 'failed' || at === 'needs' || at === 'review')) return null;
         return (
           <section key={at} aria-label={STATES[at].word}>
             <h3>
-              <Glyph at={at} /> {STATES[at].word} {of.length}
+              <Glyph at={at} /> {STATES[at].word} {column.length}
             </h3>
-            {of.slice(0, whole ? BOARD : PILE).map((it) => (
-              <a key={it.id} class={`tile edge-${at}`} href={`/t/${it.id}`} data-row>
-                <b>{it.id}</b> {plain(it.subject, 80)}
+            {column.slice(0, showAll ? MAX_BOARD_TASKS : COLUMN_PAGE_SIZE).map((row) => (
+              <a key={row.id} class={`tile edge-${at}`} href={`/t/${row.id}`} data-row>
+                <b>{row.id}</b> {plain(row.subject, 80)}
                 <small>
-                  {named(it.agent ?? '')} {plain(it.text, 70)}
+                  {shortName(row.agent ?? '')} {plain(row.text, 70)}
                 </small>
               </a>
             ))}
-            {of.length > PILE && !whole && <More name="whole" value={at} words={`Show ${of.length - PILE} more`} />}
+            {column.length > COLUMN_PAGE_SIZE && !showAll && <MoreButton name="whole" value={at} text={`Show ${column.length - COLUMN_PAGE_SIZE} more`} />}
           </section>
         );
       })}
@@ -136,49 +138,51 @@ function Board({ rows }: { rows: Row[] }) {
 
 export function Tasks() {
   useTopics('tasks', 'head');
-  const head = topic('head').one<Head>('head');
-  const missions = new Map(head?.missions.map((it) => [it.id, it.title]) ?? []);
-  const all = topic('tasks').all<Row>();
-  const [words, at, mission] = [get('q'), get('at'), get('mission')];
-  const found = all.filter((it) => matches(it, words, at, mission)).sort((a, b) => STATES[a.at].rank - STATES[b.at].rank || byName(a.id, b.id));
-  const rows = ordered(found, HEADS, get('sort'));
-  const asked = get('view');
-  const view = asked === 'board' && rows.length > BOARD ? 'list' : asked || 'list';
-  // The daemon sends the open tasks and the latest that ended.
+  const head = topic('head').get<Head>('head');
+  const missions = new Map(head?.missions.map((mission) => [mission.id, mission.title]) ?? []);
+  const all = topic('tasks').all<TaskSummary>();
+  const [query, at, mission] = [queryParam('q'), queryParam('at'), queryParam('mission')];
+  const matching = all.filter((row) => matches(row, query, at, mission)).sort((a, b) => STATES[a.at].rank - STATES[b.at].rank || byName(a.id, b.id));
+  const rows = sortRows(matching, HEADS, queryParam('sort'));
+  const requestedView = queryParam('view');
+  const view = requestedView === 'board' && rows.length > MAX_BOARD_TASKS ? 'list' : requestedView || 'list';
+  // The daemon sends all open tasks, but only the newest of the finished ones.
   const older = Math.max(0, (head?.tasks ?? 0) - all.length);
-  const counts = COLUMNS.map((it) => [it, all.filter((row) => row.at === it && (!mission || row.mission === mission)).length] as const);
+  const counts = COLUMNS.map((state) => [state, all.filter((row) => row.at === state && (!mission || row.mission === mission)).length] as const);
+  let emptyText = older > 0 ? 'No listed task matches.' : 'No task matches.';
+  if (all.length === 0) emptyText = 'No tasks yet. Add one with regatta add "…", or try regatta demo.';
   return (
     <Panel
       title={older > 0 ? `${rows.length} of ${all.length + older} tasks` : `${rows.length} task${rows.length === 1 ? '' : 's'}`}
       aside={
         <span class="filters">
-          <input id="filter" type="search" aria-label="Filter" placeholder="filter  /" value={words} onInput={(it) => set('q', it.currentTarget.value)} />
-          {counts.map(([it, many]) => (
-            <button key={it} type="button" class="chip" aria-pressed={at === it} onClick={() => set('at', at === it ? null : it, true)}>
-              <Glyph at={it} /> {STATES[it].word} {many}
+          <input id="filter" type="search" aria-label="Filter" placeholder="filter  /" value={query} onInput={(event) => setQueryParam('q', event.currentTarget.value)} />
+          {counts.map(([state, count]) => (
+            <button key={state} type="button" class="chip" aria-pressed={at === state} onClick={() => setQueryParam('at', at === state ? null : state, true)}>
+              <Glyph at={state} /> {STATES[state].word} {count}
             </button>
           ))}
           {mission && (
-            <button type="button" class="chip" aria-pressed="true" onClick={() => set('mission', null, true)}>
+            <button type="button" class="chip" aria-pressed="true" onClick={() => setQueryParam('mission', null, true)}>
               {mission} ✕
             </button>
           )}
           <span class="tabs" role="group" aria-label="View">
-            {['list', 'board', 'graph'].map((it) => (
-              <button key={it} type="button" class="chip" aria-pressed={view === it} onClick={() => set('view', it === 'list' ? null : it, true)}>
-                {it}
+            {['list', 'board', 'graph'].map((name) => (
+              <button key={name} type="button" class="chip" aria-pressed={view === name} onClick={() => setQueryParam('view', name === 'list' ? null : name, true)}>
+                {name}
               </button>
             ))}
           </span>
         </span>
       }
     >
-      {older > 0 && <p class="dim">{older} older tasks are not listed: regatta task list --all</p>}
-      {asked === 'board' && view === 'list' && <p class="empty">A board shows up to {BOARD} tasks; this is the list.</p>}
+      {older > 0 && <p class="dim">{older} older tasks are not listed. To list them, run: regatta task list --all</p>}
+      {requestedView === 'board' && view === 'list' && <p class="empty">The board shows at most {MAX_BOARD_TASKS} tasks, so this is the list.</p>}
       {view === 'graph' ? (
-        <Graph of={get('around') || mission} fits={words || at ? (id) => rows.some((it) => it.id === id) : null} />
+        <Graph scope={queryParam('around') || mission} matchesFilter={query || at ? (id) => rows.some((row) => row.id === id) : null} />
       ) : rows.length === 0 ? (
-        <Empty known={topic('tasks').known.value}>{all.length === 0 ? 'There is no task yet: regatta add "…", or regatta demo' : older > 0 ? 'None of the tasks listed here matches.' : 'No task matches.'}</Empty>
+        <Empty known={topic('tasks').known.value}>{emptyText}</Empty>
       ) : view === 'board' ? (
         <Board rows={rows} />
       ) : (

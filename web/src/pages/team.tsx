@@ -1,19 +1,21 @@
+// All teams: the members as specified, as resolved and as they run now.
+
 import { plain } from '../format';
 import { topic } from '../live/client';
-import { Age, Do, Empty, Panel, Table, TaskLink, useTopics } from '../ui';
+import { ActionButton, Age, Empty, Panel, Table, TaskLink, useTopics } from '../ui';
 import type { Identity, Launch, Team as View } from '../views';
 
-function who(it: Identity | undefined): string {
-  return [it?.provider, it?.backend, it?.model, it?.effort].filter(Boolean).join(' ');
+function identityText(identity: Identity | undefined): string {
+  return [identity?.provider, identity?.backend, identity?.model, identity?.effort].filter(Boolean).join(' ');
 }
 
-/** Whether something that was asked for is not what was got. What nobody asked for may be anything. */
-export function differs(asked: Identity | undefined, got: Identity | undefined): boolean {
-  return (['provider', 'backend', 'model', 'effort'] as const).some((it) => asked?.[it] && got?.[it] && asked[it] !== got[it]);
+/** Returns whether a member got something else than was specified. Fields without a specified value are ignored. */
+export function differs(wanted: Identity | undefined, actual: Identity | undefined): boolean {
+  return (['provider', 'backend', 'model', 'effort'] as const).some((field) => wanted?.[field] && actual?.[field] && wanted[field] !== actual[field]);
 }
 
-/** How a member's start, or its life, is marked: a glyph, the word, a colour. */
-const SIGNS: Record<string, [string, string]> = {
+/** The glyph and the colour of each state of a member. */
+const STATE_SIGNS: Record<string, [string, string]> = {
   'failed to start': ['✕', 'bad'],
   dead: ['✕', 'bad'],
   degraded: ['!', 'late'],
@@ -33,47 +35,47 @@ const SIGNS: Record<string, [string, string]> = {
   stopped: ['○', 'dim'],
 };
 
-function Sign({ word }: { word: string }) {
-  const [glyph, name] = SIGNS[word] ?? ['', ''];
-  return word ? (
+function StateSign({ state }: { state: string }) {
+  const [glyph, name] = STATE_SIGNS[state] ?? ['', ''];
+  return state ? (
     <b class={name}>
-      <span aria-hidden="true">{glyph}</span> {word}
+      <span aria-hidden="true">{glyph}</span> {state}
     </b>
   ) : null;
 }
 
-function Members({ it }: { it: View }) {
-  const wanted = [it.desired.lead, ...it.desired.members];
+function Members({ team }: { team: View }) {
+  const wanted = [team.desired.lead, ...team.desired.members];
   return (
-    <Table heads={['Member', 'Wanted', 'Lane', 'Resolved', 'Live', 'In words', 'Do']}>
-      {it.summary.members.map((line) => {
-        const wish = wanted.find((one) => one.name === line.name);
-        const entry = it.resolved?.members.find((one) => one.name === line.name);
-        const live = it.live.find((one) => one.name === line.name);
-        const got = who(entry?.got);
-        const other = differs(entry?.asked, entry?.got);
+    <Table heads={['Member', 'Wanted', 'Lane', 'Resolved', 'Live', 'Details', 'Actions']}>
+      {team.summary.members.map((line) => {
+        const spec = wanted.find((candidate) => candidate.name === line.name);
+        const entry = team.resolved?.members.find((candidate) => candidate.name === line.name);
+        const live = team.live.find((candidate) => candidate.name === line.name);
+        const actual = identityText(entry?.got);
+        const isDifferent = differs(entry?.asked, entry?.got);
         const state = entry?.state.replace(/_/g, ' ') ?? '';
-        const actions = it.each.find((one) => one[0] === line.name)?.[1] ?? [];
+        const actions = team.each.find((entry) => entry[0] === line.name)?.[1] ?? [];
         return (
           <tr key={line.name} data-row tabIndex={0}>
             <td>
-              <a href={`/agents/${it.desired.name}/${line.name}`}>{line.name}</a> {line.lead && <span class="dim">lead</span>}
+              <a href={`/agents/${team.desired.name}/${line.name}`}>{line.name}</a> {line.lead && <span class="dim">lead</span>}
             </td>
-            <td>{plain(who(wish) || line.provider, 80)}</td>
+            <td>{plain(identityText(spec) || line.provider, 80)}</td>
             <td>{entry?.lane?.id ?? line.lane ?? ''}</td>
             <td>
-              <Sign word={state} /> <span class={other ? 'bad' : ''}>{plain(got, 80)}</span> {other && <b class="bad">! not what was wanted</b>}
+              <StateSign state={state} /> <span class={isDifferent ? 'bad' : ''}>{plain(actual, 80)}</span> {isDifferent && <b class="bad">! differs from wanted</b>}
             </td>
             <td>
-              <Sign word={live?.live ?? ''} /> {live?.tasks?.map((id) => <TaskLink key={id} id={id} />)}
+              <StateSign state={live?.live ?? ''} /> {live?.tasks?.map((id) => <TaskLink key={id} id={id} />)}
             </td>
             <td class="dim">
-              {line.said === state ? '' : plain(line.said, 160)} {entry?.notes?.map((one) => plain(one, 160)).join(' · ')}
+              {line.said === state ? '' : plain(line.said, 160)} {entry?.notes?.map((note) => plain(note, 160)).join(' · ')}
             </td>
             <td>
               <span class="row">
                 {actions.map((action) => (
-                  <Do key={action.label} action={action} />
+                  <ActionButton key={action.label} action={action} />
                 ))}
               </span>
             </td>
@@ -84,10 +86,10 @@ function Members({ it }: { it: View }) {
   );
 }
 
-function Lanes({ it }: { it: Launch }) {
+function Lanes({ launch }: { launch: Launch }) {
   return (
     <ul class="spans">
-      {it.lanes.map((lane) => (
+      {launch.lanes.map((lane) => (
         <li key={lane.id}>
           <b>{plain(lane.id, 80)}</b> {lane.kind}, {plain(lane.owner, 60)}: {lane.members.join(', ')}
         </li>
@@ -102,44 +104,44 @@ export function Team() {
   if (teams.length === 0) {
     return (
       <Panel title="Teams">
-        <Empty known={topic('teams').known.value}>There is no team yet: regatta team create</Empty>
+        <Empty known={topic('teams').known.value}>No teams yet. Create one with regatta team create.</Empty>
       </Panel>
     );
   }
   return (
     <>
-      {teams.map((it) => (
+      {teams.map((team) => (
         <Panel
-          key={it.desired.name}
-          title={`Team ${it.desired.name}`}
+          key={team.desired.name}
+          title={`Team ${team.desired.name}`}
           aside={
             <span class="aside row">
-              {plain(it.summary.said, 200)}{' '}
-              {it.actions.map((action) => (
-                <Do key={action.label} action={action} />
+              {plain(team.summary.said, 200)}{' '}
+              {team.actions.map((action) => (
+                <ActionButton key={action.label} action={action} />
               ))}{' '}
-              <code>regatta team show {it.desired.name}</code>
+              <code>regatta team show {team.desired.name}</code>
             </span>
           }
         >
-          {it.summary.degraded && <p class="error">{plain(it.summary.degraded, 300)}</p>}
-          <Members it={it} />
-          {it.resolved && (
+          {team.summary.degraded && <p class="error">{plain(team.summary.degraded, 300)}</p>}
+          <Members team={team} />
+          {team.resolved && (
             <>
-              <h3>Lanes of {it.resolved.id}</h3>
-              <Lanes it={it.resolved} />
+              <h3>Lanes of {team.resolved.id}</h3>
+              <Lanes launch={team.resolved} />
             </>
           )}
-          {it.history && it.history.length > 0 && (
+          {team.history && team.history.length > 0 && (
             <>
-              <h3>Launches before</h3>
+              <h3>Earlier launches</h3>
               <ul class="spans">
-                {it.history.map((one) => (
-                  <li key={one.id}>
-                    <b>{one.id}</b> began <Age since={one.begun_wall} /> ago:{' '}
-                    {one.members.map((member) => (
+                {team.history.map((launch) => (
+                  <li key={launch.id}>
+                    <b>{launch.id}</b> started <Age since={launch.begun_wall} /> ago:{' '}
+                    {launch.members.map((member) => (
                       <span key={member.name}>
-                        {member.name} <Sign word={member.state.replace(/_/g, ' ')} />{' '}
+                        {member.name} <StateSign state={member.state.replace(/_/g, ' ')} />{' '}
                       </span>
                     ))}
                   </li>

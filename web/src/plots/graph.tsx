@@ -1,88 +1,87 @@
-// Tasks as a graph, drawn as the daemon lays it out: which box is where, what is folded and which way is the longest is
-// its to say.
+// The task graph. The daemon computes the layout, the folding and the critical path; this file only draws them.
 
 import { plain } from '../format';
 import { topic } from '../live/client';
 import { Empty, useTopics } from '../ui';
-import { type At, type Graph as View, STATES } from '../views';
+import { type DisplayState, type Graph as View, STATES } from '../views';
 import { Legend } from './lanes';
 
 const BOX = { width: 176, height: 40, across: 226, down: 50, top: 26 };
 
-const left = (column: number) => column * BOX.across + 2;
-const middle = (row: number) => BOX.top + row * BOX.down + BOX.height / 2;
+const leftOf = (column: number) => column * BOX.across + 2;
+const middleOf = (row: number) => BOX.top + row * BOX.down + BOX.height / 2;
 
-/** A line through cells: bent from one column to the next, straight where it passes one. */
-export function line(through: [number, number][]): string {
+/** Returns the SVG path of an edge through cells: curved between columns, straight through a cell. */
+export function edgePath(through: [number, number][]): string {
   return through
-    .map(([column, row], nth) => {
-      const [x, y, last] = [left(column), middle(row), nth === through.length - 1];
-      if (nth === 0) return `M${x + BOX.width} ${y}`;
-      const [[was, height], bend] = [through[nth - 1] ?? ([0, 0] as const), (BOX.across - BOX.width) / 2] as const;
-      return `C${left(was) + BOX.width + bend} ${middle(height)} ${x - bend} ${y} ${x} ${y}${last ? '' : `H${x + BOX.width}`}`;
+    .map(([column, row], index) => {
+      const [x, y, last] = [leftOf(column), middleOf(row), index === through.length - 1];
+      if (index === 0) return `M${x + BOX.width} ${y}`;
+      const [[lastColumn, lastRow], bend] = [through[index - 1] ?? ([0, 0] as const), (BOX.across - BOX.width) / 2] as const;
+      return `C${leftOf(lastColumn) + BOX.width + bend} ${middleOf(lastRow)} ${x - bend} ${y} ${x} ${y}${last ? '' : `H${x + BOX.width}`}`;
     })
     .join('');
 }
 
-/** What a graph is of, as its topic is called: a mission, a task with what is around it, or everything. */
-export function named(of: string): string | null {
-  return of === '' ? 'graph' : /^[MT][1-9]\d{0,14}$/.test(of) ? `graph.${of}` : null;
+/** Returns the topic of a graph: of all tasks, of a mission, or of the tasks around one task. Null if `scope` is invalid. */
+export function topicName(scope: string): string | null {
+  return scope === '' ? 'graph' : /^[MT][1-9]\d{0,14}$/.test(scope) ? `graph.${scope}` : null;
 }
 
-function Node({ it, faint, mission }: { it: View['nodes'][number]; faint: boolean; mission: string }) {
-  const [x, y, id] = [left(it.column), BOX.top + it.row * BOX.down, it.tasks.length === 1 ? it.tasks[0] : ''];
-  const { glyph } = STATES[it.at];
-  const needs = it.needs?.length ? `, needs ${it.needs.join(' ')}` : '';
-  const said = `${id ? `${id} ${it.word}: ` : ''}${plain(it.label, 200)}${it.agent ? `, ${it.agent}` : ''}${needs}${it.critical ? ', on the longest way' : ''}`;
-  // Its title is what it is called, to who hears it and to who points at it.
+function Node({ node, faint, mission }: { node: View['nodes'][number]; faint: boolean; mission: string }) {
+  const [x, y, id] = [leftOf(node.column), BOX.top + node.row * BOX.down, node.tasks.length === 1 ? node.tasks[0] : ''];
+  const { glyph } = STATES[node.at];
+  const needs = node.needs?.length ? `, needs ${node.needs.join(' ')}` : '';
+  const description = `${id ? `${id} ${node.word}: ` : ''}${plain(node.label, 200)}${node.agent ? `, ${node.agent}` : ''}${needs}${node.critical ? '; on the critical path' : ''}`;
+  // The title is both the tooltip and the name for screen readers.
   return (
-    <a data-row class={faint ? 'faint' : ''} href={id ? `/t/${id}` : `/tasks?at=${it.at}${mission ? `&mission=${mission}` : ''}`}>
-      <title>{said}</title>
+    <a data-row class={faint ? 'faint' : ''} href={id ? `/t/${id}` : `/tasks?at=${node.at}${mission ? `&mission=${mission}` : ''}`}>
+      <title>{description}</title>
       {!id && <rect class="node" x={x + 4} y={y + 4} width={BOX.width} height={BOX.height} rx={5} />}
-      <rect class={`node${it.critical ? ' bold' : ''}`} x={x} y={y} width={BOX.width} height={BOX.height} rx={5} />
-      <rect class={`at-${it.at}`} x={x} y={y} width={5} height={BOX.height} rx={2} />
+      <rect class={`node${node.critical ? ' bold' : ''}`} x={x} y={y} width={BOX.width} height={BOX.height} rx={5} />
+      <rect class={`at-${node.at}`} x={x} y={y} width={5} height={BOX.height} rx={2} />
       <text x={x + 13} y={y + 17}>
-        {glyph} {id ? `${id} ${it.word}` : plain(it.label, 24)}
+        {glyph} {id ? `${id} ${node.word}` : plain(node.label, 24)}
       </text>
       <text class="dim" x={x + 13} y={y + 33}>
-        {id ? plain(it.label, 25) : 'folded into one'}
+        {id ? plain(node.label, 25) : 'several tasks'}
       </text>
     </a>
   );
 }
 
-/** The graph of a mission, of a task with what is around it, or of all; `fits` says which tasks a filter is after. */
-export function Graph({ of, fits }: { of: string; fits: ((task: string) => boolean) | null }) {
-  const name = named(of);
+/** The graph of all tasks, of a mission, or around one task. Tasks that `matchesFilter` rejects are dimmed. */
+export function Graph({ scope, matchesFilter }: { scope: string; matchesFilter: ((task: string) => boolean) | null }) {
+  const name = topicName(scope);
   useTopics(...(name ? [name] : []));
-  const it = name ? topic(name).one<View>('graph') : undefined;
-  if (!it) return <Empty known={!name || topic(name).known.value}>There is no {of} to draw. regatta graph M1, or regatta graph T1</Empty>;
-  if (it.nodes.length === 0) return <p class="empty">There is no task to draw yet.</p>;
-  const seen = new Set<At>(it.nodes.map((one) => one.at));
-  const mission = of.startsWith('M') ? of : '';
-  // What is bold is drawn last, on top.
-  const edges = [...it.edges].sort((a, b) => Number(a.critical) - Number(b.critical));
+  const graph = name ? topic(name).get<View>('graph') : undefined;
+  if (!graph) return <Empty known={!name || topic(name).known.value}>{scope} does not exist. Show the graph of a mission or a task, such as regatta graph M1 or regatta graph T1</Empty>;
+  if (graph.nodes.length === 0) return <p class="empty">No tasks yet.</p>;
+  const seen = new Set<DisplayState>(graph.nodes.map((node) => node.at));
+  const mission = scope.startsWith('M') ? scope : '';
+  // Critical edges are drawn last, so that they are on top.
+  const edges = [...graph.edges].sort((a, b) => Number(a.critical) - Number(b.critical));
   return (
     <>
       <div class="row">
         <p class="empty">
-          <b>{plain(it.title, 120)}</b> · {it.text}
-          {it.critical.length > 0 && '; the longest way through what is left is bold'} · <code>regatta graph{of && ` ${of}`}</code> {of && <a href="/tasks?view=graph">show all</a>}
+          <b>{plain(graph.title, 120)}</b> · {graph.text}
+          {graph.critical.length > 0 && '; the critical path of the remaining tasks is bold'} · <code>regatta graph{scope && ` ${scope}`}</code> {scope && <a href="/tasks?view=graph">show all</a>}
         </p>
-        <Legend of={(Object.keys(STATES) as At[]).filter((at) => seen.has(at))} />
+        <Legend states={(Object.keys(STATES) as DisplayState[]).filter((at) => seen.has(at))} />
       </div>
       <div class="scroll">
-        <svg class="graph" width={left(it.columns) - BOX.across + BOX.width + 8} height={BOX.top + it.rows * BOX.down} role="group" aria-label={`${plain(it.title, 120)}: ${it.text}`}>
-          {Array.from({ length: it.columns }, (_, nth) => (
-            <text key={nth} class="dim" x={left(nth)} y={14} aria-hidden="true">
-              wave {nth + 1}
+        <svg class="graph" width={leftOf(graph.columns) - BOX.across + BOX.width + 8} height={BOX.top + graph.rows * BOX.down} role="group" aria-label={`${plain(graph.title, 120)}: ${graph.text}`}>
+          {Array.from({ length: graph.columns }, (_, index) => (
+            <text key={index} class="dim" x={leftOf(index)} y={14} aria-hidden="true">
+              wave {index + 1}
             </text>
           ))}
-          {edges.map((one) => (
-            <path key={`${one.from} ${one.to}`} class={one.critical ? 'bold' : ''} d={line(one.through)} />
+          {edges.map((edge) => (
+            <path key={`${edge.from} ${edge.to}`} class={edge.critical ? 'bold' : ''} d={edgePath(edge.through)} />
           ))}
-          {it.nodes.map((one) => (
-            <Node key={one.tasks[0]} it={one} mission={mission} faint={fits !== null && !one.tasks.some(fits)} />
+          {graph.nodes.map((node) => (
+            <Node key={node.tasks[0]} node={node} mission={mission} faint={matchesFilter !== null && !node.tasks.some(matchesFilter)} />
           ))}
         </svg>
       </div>

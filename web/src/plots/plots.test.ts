@@ -1,33 +1,33 @@
 import { describe, expect, it } from 'vitest';
-import type { Spending } from '../views';
-import { line, named } from './graph';
-import { axis, placed, ticks, windowFor } from './lanes';
-import { stacked } from './many';
-import { area, ends, stepped } from './drawn';
+import type { DaySpend } from '../views';
+import { edgePath, topicName } from './graph';
+import { axis, barPosition, ticks, windowFor } from './lanes';
+import { stackedPaths } from './agent-grid';
+import { areaPath, chartEnd, stepPath } from './spend-chart';
 
 describe('bars', () => {
-  it('that go on grow to now, and are cut at the window', () => {
+  it('without an end extend to now, and are cut at the window', () => {
     const { x } = axis([], 0, 100, 1000);
-    expect(placed({ from: 50, at: 'working' }, 0, 100, x)).toEqual({ x: 500, width: 499 });
-    expect(placed({ from: -50, to: 20, at: 'working' }, 0, 100, x)).toEqual({ x: 0, width: 199 });
-    expect(placed({ from: -50, to: 0, at: 'working' }, 0, 100, x)).toBeNull();
-    expect(placed({ from: 100, at: 'working' }, 0, 100, x)).toBeNull();
-    expect(placed({ from: 99, to: 99, at: 'working' }, 0, 100, x)?.width).toBe(1.5);
+    expect(barPosition({ from: 50, at: 'working' }, 0, 100, x)).toEqual({ x: 500, width: 499 });
+    expect(barPosition({ from: -50, to: 20, at: 'working' }, 0, 100, x)).toEqual({ x: 0, width: 199 });
+    expect(barPosition({ from: -50, to: 0, at: 'working' }, 0, 100, x)).toBeNull();
+    expect(barPosition({ from: 100, at: 'working' }, 0, 100, x)).toBeNull();
+    expect(barPosition({ from: 99, to: 99, at: 'working' }, 0, 100, x)?.width).toBe(1.5);
   });
 
-  it('are folded where nobody did anything for more than ten minutes', () => {
+  it('are folded where nothing happened for more than ten minutes', () => {
     const minute = 60_000;
     const bars = [[{ from: 5 * minute, to: 10 * minute, at: 'working' as const }], [{ from: 50 * minute, at: 'waiting' as const }]];
-    const made = axis(bars, 0, 60 * minute, 222);
-    expect(made.folds).toEqual([{ from: 10 * minute, to: 50 * minute }]);
-    // Twenty minutes are left of sixty, on 200 pixels beside the fold.
-    expect([0, 10, 50, 60].map((it) => Math.round(made.x(it * minute)))).toEqual([0, 100, 122, 222]);
+    const timeAxis = axis(bars, 0, 60 * minute, 222);
+    expect(timeAxis.folds).toEqual([{ from: 10 * minute, to: 50 * minute }]);
+    // Of sixty minutes, twenty remain unfolded. They share the 200 pixels next to the fold.
+    expect([0, 10, 50, 60].map((minutes) => Math.round(timeAxis.x(minutes * minute)))).toEqual([0, 100, 122, 222]);
     expect(axis([[{ from: 0, to: 1, at: 'working' }]], 20 * minute, 60 * minute, 200)).toMatchObject({ folds: [] });
     expect(axis([[{ from: 9 * minute, at: 'working' }]], 0, 20 * minute, 200).folds).toEqual([]);
-    expect(ticks(0, 60 * minute, made.x, 20).map((it) => it.text)).toEqual(['now', '-10m', '-50m', '-1h']);
+    expect(ticks(0, 60 * minute, timeAxis.x, 20).map((tick) => tick.text)).toEqual(['now', '-10m', '-50m', '-1h']);
   });
 
-  it('have a window that shows what there is', () => {
+  it('get a time window that fits them', () => {
     const now = 100 * 3_600_000;
     expect(windowFor([], now, '')).toMatchObject({ ms: 5_000, widened: false });
     expect(windowFor([[{ from: now - 120_000, at: 'working' }]], now, '').ms).toBe(120_000);
@@ -35,45 +35,45 @@ describe('bars', () => {
     const old = windowFor([[{ from: now - 8e6, to: now - 7.2e6, at: 'working' }]], now, '');
     expect(old).toMatchObject({ ms: 6 * 3_600_000, widened: true });
     expect(windowFor([], now, '24h').ms).toBe(24 * 3_600_000);
-    expect(windowFor([[{ from: now - 8e6, to: now - 7.2e6, at: 'working' }]], now, '5m')).toMatchObject({ ms: 300_000, text: 'nothing in the last 5m; the last was 2h ago' });
+    expect(windowFor([[{ from: now - 8e6, to: now - 7.2e6, at: 'working' }]], now, '5m')).toMatchObject({ ms: 300_000, text: 'nothing in the last 5m; last activity 2h ago' });
     expect(windowFor([[{ from: now - 8e6, at: 'working' }]], now, '5m').text).toBe('last 5m');
   });
 
-  it('of a fleet are one path for each state', () => {
+  it('of a fleet are one path per state', () => {
     const now = 1_000 * 60_000;
-    const minutes: [number, number[]][] = Array.from({ length: 60 }, (_, nth) => [now - (59 - nth) * 60_000, [0, 1, 0, 0, 0, 3, 0, 0, 0]]);
-    const paths = stacked(minutes, 4, now, 600, 40);
+    const minutes: [number, number[]][] = Array.from({ length: 60 }, (_, index) => [now - (59 - index) * 60_000, [0, 1, 0, 0, 0, 3, 0, 0, 0]]);
+    const paths = stackedPaths(minutes, 4, now, 600, 40);
     expect([...paths.keys()].sort()).toEqual(['needs', 'working']);
     expect(paths.get('working')?.match(/M/g)?.length).toBe(60);
-    expect(stacked([[0, [9]]], 4, now, 600, 40).size).toBe(0);
+    expect(stackedPaths([[0, [9]]], 4, now, 600, 40).size).toBe(0);
   });
 });
 
 describe('spend', () => {
-  it('is a line of steps', () => {
-    expect(stepped([], 100, 10, 50).known).toBe('');
-    expect(area([], [], [], 100, 10, 50)).toBe('');
-    // Up along the upper line, back along the lower one.
-    expect(area([0, 0, 30_000], [0, 0, 5], [0, 5, 10], 60_000, 10, 50)).toBe('M0.0 46.0H0.0V46.0H0.0V27.0H400.0V8.0H800.0V27.0H400.0V46.0H0.0V46.0H0.0Z');
-    expect(stepped([[0, 0], [30_000, 10]], 60_000, 10, 50)).toEqual({ known: 'M0 46.0H0.0V46.0H400.0V8.0H800.0', ahead: '' });
-    expect(stepped([[0, 0], [30_000, 10]], 60_000, 20, 50, 120_000)).toEqual({ known: 'M0 46.0H0.0V46.0H200.0V27.0H400.0', ahead: 'M400.0 27.0' });
+  it('is drawn as steps', () => {
+    expect(stepPath([], 100, 10, 50).known).toBe('');
+    expect(areaPath([], [], [], 100, 10, 50)).toBe('');
+    // Forward along the upper line, back along the lower line.
+    expect(areaPath([0, 0, 30_000], [0, 0, 5], [0, 5, 10], 60_000, 10, 50)).toBe('M0.0 46.0H0.0V46.0H0.0V27.0H400.0V8.0H800.0V27.0H400.0V46.0H0.0V46.0H0.0Z');
+    expect(stepPath([[0, 0], [30_000, 10]], 60_000, 10, 50)).toEqual({ known: 'M0 46.0H0.0V46.0H400.0V8.0H800.0', ahead: '' });
+    expect(stepPath([[0, 0], [30_000, 10]], 60_000, 20, 50, 120_000)).toEqual({ known: 'M0 46.0H0.0V46.0H200.0V27.0H400.0', ahead: 'M400.0 27.0' });
   });
 
-  it('goes on to where its cap is reached, and no further than it goes back', () => {
-    const of = (wall: number) => ({ line: [[0, 1]], forecast: { when: 'at', wall } }) as unknown as Spending;
-    expect([ends(of(90_000), 60_000), ends(of(900_000), 60_000)]).toEqual([90_000, 120_000]);
-    expect(ends({ line: [[0, 1]] } as unknown as Spending, 60_000)).toBe(60_000);
+  it('ends where the cap is reached, with the forecast on at most half of the chart', () => {
+    const spending = (wall: number) => ({ line: [[0, 1]], forecast: { when: 'at', wall } }) as unknown as DaySpend;
+    expect([chartEnd(spending(90_000), 60_000), chartEnd(spending(900_000), 60_000)]).toEqual([90_000, 120_000]);
+    expect(chartEnd({ line: [[0, 1]] } as unknown as DaySpend, 60_000)).toBe(60_000);
   });
 });
 
-describe('a line of the graph', () => {
-  it('is bent from column to column and passes straight where nothing may be in its way', () => {
-    expect(line([[0, 0], [1, 0]])).toBe('M178 46C203 46 203 46 228 46');
-    expect(line([[0, 1], [1, 0], [2, 1]])).toBe('M178 96C203 96 203 46 228 46H404C429 46 429 96 454 96');
+describe('an edge of the graph', () => {
+  it('is curved between columns and straight through a cell', () => {
+    expect(edgePath([[0, 0], [1, 0]])).toBe('M178 46C203 46 203 46 228 46');
+    expect(edgePath([[0, 1], [1, 0], [2, 1]])).toBe('M178 96C203 96 203 46 228 46H404C429 46 429 96 454 96');
   });
 
-  it('is of what there can be', () => {
-    expect(['', 'M3', 'T9'].map(named)).toEqual(['graph', 'graph.M3', 'graph.T9']);
-    expect(['m3', 'A1', 'T09', 'T1,head', 'M'].map(named)).toEqual([null, null, null, null, null]);
+  it('has a topic only for valid scopes', () => {
+    expect(['', 'M3', 'T9'].map(topicName)).toEqual(['graph', 'graph.M3', 'graph.T9']);
+    expect(['m3', 'A1', 'T09', 'T1,head', 'M'].map(topicName)).toEqual([null, null, null, null, null]);
   });
 });

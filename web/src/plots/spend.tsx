@@ -1,24 +1,24 @@
-// What today cost: a line, as soon as somebody reported a price.
+// The cost of today. The chart is loaded when an agent has reported a price.
 
-import { forecast } from '../format';
-import { later } from '../later';
+import { forecastText } from '../format';
+import { lazy } from '../lazy';
 import { topic } from '../live/client';
 import { Panel, clock, useTopics } from '../ui';
-import type { Spending } from '../views';
+import type { DaySpend } from '../views';
 
-const Drawn = later<{ of: Spending; now: number; at: (micro: number) => number; text: string; most: number; height: number }>(() => import('./drawn').then((it) => it.Drawn));
+const SpendChart = lazy<{ spending: DaySpend; now: number; yAt: (micro: number) => number; text: string; top: number; height: number }>(() => import('./spend-chart').then((module) => module.SpendChart));
 
 export function SpendLine({ height = 90 }: { height?: number }) {
   useTopics('spend');
-  const it = topic('spend').one<Spending>('spend');
+  const spending = topic('spend').get<DaySpend>('spend');
   void topic('spend').changed.value;
   const now = clock.value;
-  const most = it ? Math.max(it.cap ?? 0, ...it.line.map((one) => one[1])) : 0;
-  const at = (micro: number) => height - 4 - (micro / Math.max(1, most)) * (height - 12);
-  const text = it ? `${it.text}${it.forecast ? ` · ${forecast(it.forecast)}` : ''}` : '';
+  const top = spending ? Math.max(spending.cap ?? 0, ...spending.line.map((point) => point[1])) : 0;
+  const yAt = (micro: number) => height - 4 - (micro / Math.max(1, top)) * (height - 12);
+  const text = spending ? `${spending.text}${spending.forecast ? ` · ${forecastText(spending.forecast)}` : ''}` : '';
   return (
-    <Panel title={<a href="/cost">Spend today</a>} aside={<span class={`aside ${it?.forecast?.when === 'reached' ? 'bad' : ''}`}>{text}</span>}>
-      {it?.line.some((one) => one[1] > 0) ? <Drawn of={it} now={now} at={at} text={text} most={most} height={height} /> : <p class="empty">{it ? 'No agent reported a price today.' : 'asking the daemon…'}</p>}
+    <Panel title={<a href="/cost">Spend today</a>} aside={<span class={`aside ${spending?.forecast?.when === 'reached' ? 'bad' : ''}`}>{text}</span>}>
+      {spending?.line.some((point) => point[1] > 0) ? <SpendChart spending={spending} now={now} yAt={yAt} text={text} top={top} height={height} /> : <p class="empty">{spending ? 'No agent has reported a price today.' : 'loading…'}</p>}
     </Panel>
   );
 }

@@ -12,12 +12,14 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use super::history::{Answer, History, Kind, Op, REGATTA, Record};
-use super::lake::{self, Bits, Lake};
+use super::history::{
+    DAEMON_AGENT, LogEventKind, Operation, OperationAnswer, OperationRecord, RecordedHistory,
+};
+use super::pattern_universe::{self, PatternSet, PatternUniverse};
 
 /// The law that a violation breaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Law {
+pub(crate) enum BrokenLaw {
     /// Two holders of overlapping claims, or two live attempts (L1, J2).
     Exclusion,
     /// A token that does not rise, or that is not the revision of its grant (L2).
@@ -37,91 +39,104 @@ pub(crate) enum Law {
 
 /// The result of a check.
 #[derive(Debug, Default)]
-pub(crate) struct Verdict {
-    pub(crate) counts: BTreeMap<Law, usize>,
+pub(crate) struct HistoryVerdict {
+    pub(crate) violation_counts: BTreeMap<BrokenLaw, usize>,
     pub(crate) examples: Vec<String>,
     /// The revision at which each lease expired, and the earliest time for it.
     pub(crate) expiries: Vec<(u64, u64)>,
 }
 
-impl Verdict {
-    pub(crate) fn violations(&self) -> usize {
-        self.counts.values().sum()
+impl HistoryVerdict {
+    pub(crate) fn violation_count(&self) -> usize {
+        self.violation_counts.values().sum()
     }
 
-    fn blame(&mut self, law: Law, what: impl FnOnce() -> String) {
-        *self.counts.entry(law).or_default() += 1;
+    fn add_violation(&mut self, law: BrokenLaw, what: impl FnOnce() -> String) {
+        *self.violation_counts.entry(law).or_default() += 1;
         if self.examples.len() < 5 {
             self.examples.push(format!("{law:?}: {}", what()));
         }
     }
 }
 
-struct Held {
+struct HeldClaim {
     token: u64,
     patterns: Box<[u16]>,
-    shared: bool,
+    is_shared: bool,
     ttl_ms: u64,
-    ends_at: u64,
+    ends_fleet_ms: u64,
 }
 
 /// The sequential model: the holders of claims, and the live attempt of each slot.
 struct Model<'a> {
-    lake: &'a Lake,
-    claims: HashMap<u64, Held>,
+    universe: &'a PatternUniverse,
+    claims: HashMap<u64, HeldClaim>,
     by_pattern: Vec<Vec<u64>>,
-    any: Bits,
+    taken: PatternSet,
     last_token: u64,
     slots: Vec<Option<(u64, u64)>>,
 }
 
 /// Checks a history. `slots` are the live attempts of the slots at its beginning.
-pub(crate) fn check(lake: &Lake, history: &History, slots: &[(u64, u64)]) -> Verdict {
-    let mut verdict = Verdict::default();
+pub(crate) fn check_history(
+    lake: &PatternUniverse,
+    history: &RecordedHistory,
+    slots: &[(u64, u64)],
+) -> HistoryVerdict {
+    let mut verdict = HistoryVerdict::default();
     let mut order: Vec<(u64, bool, u64, u32)> = history
         .records
         .iter()
         .zip(0..)
-        .map(|(it, nth)| (it.revision, expects(history, it).is_empty(), it.asked, nth))
+        .map(|(it, nth)| {
+            (
+                it.revision,
+                expected_events(history, it).is_empty(),
+                it.asked_ns,
+                nth,
+            )
+        })
         .collect();
     order.sort_unstable();
-    real_time(history, &order, &mut verdict);
+    check_real_time(history, &order, &mut verdict);
     let mut model = Model {
-        lake,
+        universe: lake,
         claims: HashMap::new(),
         by_pattern: vec![Vec::new(); lake.uris.len()],
-        any: Bits::default(),
+        taken: PatternSet::default(),
         last_token: 0,
         slots: slots.iter().copied().map(Some).collect(),
     };
-    let mut next = history.first;
+    let mut next = history.first_revision;
     for (revision, _, _, nth) in order {
         let record = &history.records[nth as usize];
-        let expected = expects(history, record);
+        let expected = expected_events(history, record);
         let begins = (revision + 1).saturating_sub(expected.len() as u64);
         while next < begins {
-            unasked(history, next, &mut model, &mut verdict);
+            apply_unrequested_event(history, next, &mut model, &mut verdict);
             next += 1;
         }
         if !expected.is_empty() {
             let logged = next == begins
                 && expected.iter().zip(begins..).all(|(want, revision)| {
-                    history
-                        .entry(revision)
-                        .is_some_and(|it| (it.kind, it.by) == (want.0, record.agent) && it.subject == want.1)
+                    history.entry(revision).is_some_and(|it| {
+                        (it.kind, it.agent) == (want.0, record.agent) && it.subject == want.1
+                    })
                 });
             if !logged {
-                verdict.blame(Law::Log, || format!("acknowledged but not in the log: {record:?}"));
+                verdict.add_violation(BrokenLaw::Log, || {
+                    format!("acknowledged but not in the log: {record:?}")
+                });
             }
             next = next.max(revision + 1);
         }
-        let at = history.entry(revision).map_or(0, |it| it.at);
-        if let Err((law, why)) = model.step(record, at) {
-            verdict.blame(law, || format!("{why}: {record:?}"));
+        let at = history.entry(revision).map_or(0, |it| it.fleet_ms);
+        if let Err((law, why)) = model.apply_operation(record, at) {
+            verdict.add_violation(law, || format!("{why}: {record:?}"));
         }
     }
     while history.entry(next).is_some() {
-        unasked(history, next, &mut model, &mut verdict);
+        apply_unrequested_event(history, next, &mut model, &mut verdict);
         next += 1;
     }
     verdict
@@ -129,62 +144,107 @@ pub(crate) fn check(lake: &Lake, history: &History, slots: &[(u64, u64)]) -> Ver
 
 /// Handles an event without an operation: an expired timer, or an event that was never
 /// acknowledged.
-fn unasked(history: &History, revision: u64, model: &mut Model, verdict: &mut Verdict) {
+fn apply_unrequested_event(
+    history: &RecordedHistory,
+    revision: u64,
+    model: &mut Model,
+    verdict: &mut HistoryVerdict,
+) {
     match history.entry(revision) {
-        Some(it) if it.by == REGATTA && it.kind == Kind::Released => match model.claims.get(&it.subject) {
-            Some(held) => {
-                verdict.expiries.push((revision, held.ends_at));
-                if it.at < held.ends_at {
-                    verdict.blame(Law::Expiry, || {
-                        format!("C{} ended at {} and had until {}", it.subject, it.at, held.ends_at)
-                    });
+        Some(it) if it.agent == DAEMON_AGENT && it.kind == LogEventKind::Released => {
+            match model.claims.get(&it.subject) {
+                Some(held) => {
+                    verdict.expiries.push((revision, held.ends_fleet_ms));
+                    if it.fleet_ms < held.ends_fleet_ms {
+                        verdict.add_violation(BrokenLaw::Expiry, || {
+                            format!(
+                                "C{} ended at {} and had until {}",
+                                it.subject, it.fleet_ms, held.ends_fleet_ms
+                            )
+                        });
+                    }
+                    model.remove_claim(it.subject);
                 }
-                model.forget(it.subject);
+                None => verdict.add_violation(BrokenLaw::Log, || {
+                    format!(
+                        "revision {revision} ends C{}, which is not held",
+                        it.subject
+                    )
+                }),
             }
-            None => verdict.blame(Law::Log, || format!("revision {revision} ends C{}, which is not held", it.subject)),
-        },
-        other => verdict.blame(Law::Log, || format!("revision {revision} was never acknowledged: {other:?}")),
+        }
+        other => verdict.add_violation(BrokenLaw::Log, || {
+            format!("revision {revision} was never acknowledged: {other:?}")
+        }),
     }
 }
 
 /// Checks that an operation that began after an answer comes later in the order; strictly later if
 /// it changed something.
-fn real_time(history: &History, order: &[(u64, bool, u64, u32)], verdict: &mut Verdict) {
+fn check_real_time(
+    history: &RecordedHistory,
+    order: &[(u64, bool, u64, u32)],
+    verdict: &mut HistoryVerdict,
+) {
     let reads: HashMap<u32, bool> = order.iter().map(|it| (it.3, it.1)).collect();
     let mut by_asked: Vec<u32> = order.iter().map(|it| it.3).collect();
     let mut by_answered = by_asked.clone();
-    by_asked.sort_unstable_by_key(|it| history.records[*it as usize].asked);
-    by_answered.sort_unstable_by_key(|it| history.records[*it as usize].answered);
+    by_asked.sort_unstable_by_key(|it| history.records[*it as usize].asked_ns);
+    by_answered.sort_unstable_by_key(|it| history.records[*it as usize].answered_ns);
     let (mut answered, mut newest) = (by_answered.into_iter().peekable(), 0);
     for nth in by_asked {
         let record = &history.records[nth as usize];
-        while let Some(before) = answered.next_if(|it| history.records[*it as usize].answered < record.asked) {
+        while let Some(before) =
+            answered.next_if(|it| history.records[*it as usize].answered_ns < record.asked_ns)
+        {
             newest = newest.max(history.records[before as usize].revision);
         }
         let read = reads.get(&nth).copied().unwrap_or(true);
         if record.revision < newest || (!read && record.revision == newest) {
-            verdict.blame(Law::RealTime, || format!("revision {newest} was known before this was asked: {record:?}"));
+            verdict.add_violation(BrokenLaw::RealTime, || {
+                format!("revision {newest} was known before this was asked: {record:?}")
+            });
         }
     }
 }
 
 /// Returns the events of an accepted operation, the last one at its revision; none if the operation
 /// changes nothing.
-fn expects(history: &History, record: &Record) -> Vec<(Kind, u64)> {
-    match (&record.op, &record.answer) {
-        (Op::Acquire { .. }, Answer::Granted { claim, .. }) => vec![(Kind::Granted, *claim)],
-        (Op::Renew { claim, .. }, Answer::Done) => vec![(Kind::Renewed, *claim)],
-        (Op::Release { claim, .. }, Answer::Done) => vec![(Kind::Released, *claim)],
-        (Op::Write { attempt, .. }, Answer::Done) => vec![(Kind::Kept, *attempt), (Kind::Written, *attempt)],
-        (Op::Poll { .. }, Answer::Begun { attempt, .. }) => vec![(Kind::Begun, *attempt), (Kind::Started, *attempt)],
+fn expected_events(
+    history: &RecordedHistory,
+    record: &OperationRecord,
+) -> Vec<(LogEventKind, u64)> {
+    match (&record.operation, &record.answer) {
+        (Operation::Acquire { .. }, OperationAnswer::Granted { claim, .. }) => {
+            vec![(LogEventKind::Granted, *claim)]
+        }
+        (Operation::Renew { claim, .. }, OperationAnswer::Done) => {
+            vec![(LogEventKind::Renewed, *claim)]
+        }
+        (Operation::Release { claim, .. }, OperationAnswer::Done) => {
+            vec![(LogEventKind::Released, *claim)]
+        }
+        (Operation::Write { attempt, .. }, OperationAnswer::Done) => vec![
+            (LogEventKind::Kept, *attempt),
+            (LogEventKind::Written, *attempt),
+        ],
+        (Operation::Poll { .. }, OperationAnswer::Begun { attempt, .. }) => vec![
+            (LogEventKind::Begun, *attempt),
+            (LogEventKind::Started, *attempt),
+        ],
         // Stopping an attempt that does not run is accepted and changes nothing. Only the log tells
         // the two cases apart.
-        (Op::Stop { slot }, Answer::Done) => match (
+        (Operation::Stop { slot }, OperationAnswer::Done) => match (
             history.entry(record.revision.saturating_sub(1)),
-            history.entry(record.revision).filter(|it| it.kind == Kind::Returned && it.by == record.agent),
+            history
+                .entry(record.revision)
+                .filter(|it| it.kind == LogEventKind::Returned && it.agent == record.agent),
         ) {
             (Some(ended), Some(it)) if it.subject == *slot as u64 + 1 => {
-                vec![(Kind::Ended, ended.subject), (Kind::Returned, it.subject)]
+                vec![
+                    (LogEventKind::Ended, ended.subject),
+                    (LogEventKind::Returned, it.subject),
+                ]
             }
             _ => vec![],
         },
@@ -194,12 +254,19 @@ fn expects(history: &History, record: &Record) -> Vec<(Kind, u64)> {
 
 impl Model<'_> {
     /// Returns the conflicting claims.
-    fn in_the_way(&self, patterns: &[u16], shared: bool) -> Vec<u64> {
+    fn conflicting_claims(&self, patterns: &[u16], shared: bool) -> Vec<u64> {
         let mut found = Vec::new();
         for mine in patterns {
-            for theirs in lake::common(self.lake.overlaps[usize::from(*mine)], self.any) {
+            for theirs in pattern_universe::common_bits(
+                self.universe.overlaps[usize::from(*mine)],
+                self.taken,
+            ) {
                 let live = self.by_pattern[theirs].iter();
-                found.extend(live.filter(|it| !shared || self.claims.get(it).is_some_and(|it| !it.shared)));
+                found.extend(
+                    live.filter(|it| {
+                        !shared || self.claims.get(it).is_some_and(|it| !it.is_shared)
+                    }),
+                );
             }
         }
         found.sort_unstable();
@@ -207,99 +274,161 @@ impl Model<'_> {
         found
     }
 
-    fn forget(&mut self, claim: u64) {
-        let Some(held) = self.claims.remove(&claim) else { return };
+    fn remove_claim(&mut self, claim: u64) {
+        let Some(held) = self.claims.remove(&claim) else {
+            return;
+        };
         for it in held.patterns {
             let live = &mut self.by_pattern[usize::from(it)];
             live.retain(|it| *it != claim);
-            lake::set(&mut self.any, usize::from(it), !live.is_empty());
+            pattern_universe::set_bit(&mut self.taken, usize::from(it), !live.is_empty());
         }
     }
 
     /// Applies one operation. An operation that breaks a law is not applied, so that one fault is
     /// not reported a thousand times.
-    fn step(&mut self, record: &Record, at: u64) -> Result<(), (Law, &'static str)> {
-        match (&record.op, &record.answer) {
-            (Op::Acquire { patterns, shared, ttl_ms }, Answer::Granted { claim, token }) => {
-                if !self.in_the_way(patterns, *shared).is_empty() {
-                    return Err((Law::Exclusion, "granted though held"));
+    fn apply_operation(
+        &mut self,
+        record: &OperationRecord,
+        at: u64,
+    ) -> Result<(), (BrokenLaw, &'static str)> {
+        match (&record.operation, &record.answer) {
+            (
+                Operation::Acquire {
+                    patterns,
+                    is_shared: shared,
+                    ttl_ms,
+                },
+                OperationAnswer::Granted { claim, token },
+            ) => {
+                if !self.conflicting_claims(patterns, *shared).is_empty() {
+                    return Err((BrokenLaw::Exclusion, "granted though held"));
                 }
                 if *token <= self.last_token || *token != record.revision {
-                    return Err((Law::Token, "a token that is not its grant's revision"));
+                    return Err((BrokenLaw::Token, "a token that is not its grant's revision"));
                 }
                 self.last_token = *token;
                 for it in patterns {
                     self.by_pattern[usize::from(*it)].push(*claim);
-                    lake::set(&mut self.any, usize::from(*it), true);
+                    pattern_universe::set_bit(&mut self.taken, usize::from(*it), true);
                 }
                 let (patterns, ttl_ms) = (patterns.clone(), *ttl_ms);
-                let held = Held { token: *token, patterns, shared: *shared, ttl_ms, ends_at: at + ttl_ms };
+                let held = HeldClaim {
+                    token: *token,
+                    patterns,
+                    is_shared: *shared,
+                    ttl_ms,
+                    ends_fleet_ms: at + ttl_ms,
+                };
                 match self.claims.insert(*claim, held) {
-                    Some(_) => Err((Law::Token, "a claim id was used twice")),
+                    Some(_) => Err((BrokenLaw::Token, "a claim id was used twice")),
                     None => Ok(()),
                 }
             }
-            (Op::Acquire { patterns, shared, .. }, Answer::Held(named)) => {
+            (
+                Operation::Acquire {
+                    patterns,
+                    is_shared: shared,
+                    ..
+                },
+                OperationAnswer::Held(named),
+            ) => {
                 let mut named = named.clone();
                 named.sort_unstable();
-                match self.in_the_way(patterns, *shared) {
-                    found if found.is_empty() => Err((Law::Answer, "refused though free")),
-                    found if found != named => Err((Law::Answer, "the answer names other conflicting claims")),
+                match self.conflicting_claims(patterns, *shared) {
+                    found if found.is_empty() => Err((BrokenLaw::Answer, "refused though free")),
+                    found if found != named => Err((
+                        BrokenLaw::Answer,
+                        "the answer names other conflicting claims",
+                    )),
                     _ => Ok(()),
                 }
             }
-            (Op::Renew { claim, token }, Answer::Done) => match self.claims.get_mut(claim) {
-                Some(held) if held.token == *token => {
-                    held.ends_at = at + held.ttl_ms;
-                    Ok(())
-                }
-                _ => Err((Law::Fence, "renewed a claim that is not held")),
-            },
-            (Op::Release { claim, token }, Answer::Done) => match self.claims.get(claim) {
-                Some(held) if held.token == *token => {
-                    self.forget(*claim);
-                    Ok(())
-                }
-                _ => Err((Law::Fence, "released a claim that is not held")),
-            },
-            (Op::Renew { claim, .. } | Op::Release { claim, .. }, Answer::Ended) => match self.claims.get(claim) {
-                Some(_) => Err((Law::Answer, "answered that the claim has ended, but it is held")),
-                None => Ok(()),
-            },
-            (Op::Renew { claim, token } | Op::Release { claim, token }, Answer::Stale) => {
-                match self.claims.get(claim) {
-                    Some(held) if held.token != *token => Ok(()),
-                    _ => Err((Law::Answer, "answered that the token is stale, but it is not")),
+            (Operation::Renew { claim, token }, OperationAnswer::Done) => {
+                match self.claims.get_mut(claim) {
+                    Some(held) if held.token == *token => {
+                        held.ends_fleet_ms = at + held.ttl_ms;
+                        Ok(())
+                    }
+                    _ => Err((BrokenLaw::Fence, "renewed a claim that is not held")),
                 }
             }
-            (Op::Write { slot, attempt, token }, Answer::Done) => match self.slots[*slot] {
-                Some(live) if live == (*attempt, *token) => Ok(()),
-                _ => Err((Law::Fence, "a write with a stale token")),
+            (Operation::Release { claim, token }, OperationAnswer::Done) => {
+                match self.claims.get(claim) {
+                    Some(held) if held.token == *token => {
+                        self.remove_claim(*claim);
+                        Ok(())
+                    }
+                    _ => Err((BrokenLaw::Fence, "released a claim that is not held")),
+                }
+            }
+            (
+                Operation::Renew { claim, .. } | Operation::Release { claim, .. },
+                OperationAnswer::Ended,
+            ) => match self.claims.get(claim) {
+                Some(_) => Err((
+                    BrokenLaw::Answer,
+                    "answered that the claim has ended, but it is held",
+                )),
+                None => Ok(()),
             },
-            (Op::Write { slot, attempt, token }, Answer::Stale) => match self.slots[*slot] {
-                Some(live) if live == (*attempt, *token) => Err((Law::Answer, "the live attempt was refused")),
+            (
+                Operation::Renew { claim, token } | Operation::Release { claim, token },
+                OperationAnswer::Stale,
+            ) => match self.claims.get(claim) {
+                Some(held) if held.token != *token => Ok(()),
+                _ => Err((
+                    BrokenLaw::Answer,
+                    "answered that the token is stale, but it is not",
+                )),
+            },
+            (
+                Operation::Write {
+                    slot,
+                    attempt,
+                    token,
+                },
+                OperationAnswer::Done,
+            ) => match self.slots[*slot] {
+                Some(live) if live == (*attempt, *token) => Ok(()),
+                _ => Err((BrokenLaw::Fence, "a write with a stale token")),
+            },
+            (
+                Operation::Write {
+                    slot,
+                    attempt,
+                    token,
+                },
+                OperationAnswer::Stale,
+            ) => match self.slots[*slot] {
+                Some(live) if live == (*attempt, *token) => {
+                    Err((BrokenLaw::Answer, "the live attempt was refused"))
+                }
                 _ => Ok(()),
             },
-            (Op::Stop { slot }, Answer::Done) => {
+            (Operation::Stop { slot }, OperationAnswer::Done) => {
                 self.slots[*slot] = None;
                 Ok(())
             }
-            (Op::Poll { slot }, Answer::Begun { attempt, token }) => {
+            (Operation::Poll { slot }, OperationAnswer::Begun { attempt, token }) => {
                 if self.slots[*slot].is_some() {
-                    return Err((Law::Exclusion, "a second live attempt"));
+                    return Err((BrokenLaw::Exclusion, "a second live attempt"));
                 }
                 if *token <= self.last_token || *token + 1 != record.revision {
-                    return Err((Law::Token, "a token that is not its grant's revision"));
+                    return Err((BrokenLaw::Token, "a token that is not its grant's revision"));
                 }
                 self.last_token = *token;
                 self.slots[*slot] = Some((*attempt, *token));
                 Ok(())
             }
-            (Op::Poll { slot }, Answer::Nothing) => match self.slots[*slot] {
+            (Operation::Poll { slot }, OperationAnswer::Nothing) => match self.slots[*slot] {
                 Some(_) => Ok(()),
-                None => Err((Law::Answer, "answered that there is no task, but there was one")),
+                None => Err((
+                    BrokenLaw::Answer,
+                    "answered that there is no task, but there was one",
+                )),
             },
-            _ => Err((Law::Answer, "no rule gives this answer")),
+            _ => Err((BrokenLaw::Answer, "no rule gives this answer")),
         }
     }
 }

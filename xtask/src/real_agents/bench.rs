@@ -7,48 +7,58 @@ use std::process::Command;
 use anyhow::ensure;
 use regatta_testkit::models::ModelServer;
 
-use super::account::Account;
-use super::cell::Scenario;
-use super::install::Installed;
-use super::programs::{Asks, Outfit, Place, Row};
+use super::install::InstalledPrograms;
+use super::programs::{PermissionMode, ProgramRow, ProgramSettings, SettingsContext};
+use super::sandbox_user::SandboxUser;
+use super::scenario::Scenario;
 
 /// A key without any access. It looks like a real key, so that a leak can be found.
-pub(crate) const KEY: &str = "sk-real-agents-0123456789abcdef";
+pub(crate) const FAKE_KEY: &str = "sk-real-agents-0123456789abcdef";
 
 /// The file that every story writes, and its content.
-pub(crate) const FILE: &str = "hello.txt";
-pub(crate) const CONTENT: &str = "hello from the script\n";
+pub(crate) const STORY_FILE: &str = "hello.txt";
+pub(crate) const STORY_CONTENT: &str = "hello from the script\n";
 
-pub(crate) struct Bench<'a> {
-    pub(crate) installed: &'a Installed,
-    pub(crate) account: Account,
+pub(crate) struct AgentBench<'a> {
+    pub(crate) installed: &'a InstalledPrograms,
+    pub(crate) user: SandboxUser,
     pub(crate) models: &'a ModelServer,
     /// The directory with the directories of the runs.
-    pub(crate) runs: PathBuf,
-    /// The `regatta` binary, for the scenarios that use it.
-    pub(crate) regatta: Option<PathBuf>,
+    pub(crate) runs_dir: PathBuf,
+    /// The `regatta_binary` binary, for the scenarios that use it.
+    pub(crate) regatta_binary: Option<PathBuf>,
 }
 
 /// The directories of one run.
-pub(crate) struct Run {
+pub(crate) struct ScenarioRun {
     pub(crate) dir: PathBuf,
     pub(crate) home: PathBuf,
-    pub(crate) work: PathBuf,
-    pub(crate) outfit: Outfit,
+    pub(crate) work_dir: PathBuf,
+    pub(crate) outfit: ProgramSettings,
     /// The marker by which the model server finds the story.
     pub(crate) marker: String,
     /// The mark of all processes of the run.
     pub(crate) mark: String,
 }
 
-impl Bench<'_> {
+impl AgentBench<'_> {
     /// Creates the directories of a run: home, settings, and a repository with one commit.
-    pub(crate) fn place(&self, row: &Row, name: &str, asks: Asks) -> anyhow::Result<Run> {
-        let short: String = row.drive.name().chars().filter(char::is_ascii_alphanumeric).collect();
+    pub(crate) fn create_run(
+        &self,
+        row: &ProgramRow,
+        name: &str,
+        asks: PermissionMode,
+    ) -> anyhow::Result<ScenarioRun> {
+        let short: String = row
+            .driver
+            .name()
+            .chars()
+            .filter(char::is_ascii_alphanumeric)
+            .collect();
         let place = format!("{}-{short}-{name}", row.program.name);
         // Programs send their working directory to the model, so its name must not contain the
         // marker.
-        let (marker, dir) = (format!("tale-{place}"), self.runs.join(&place));
+        let (marker, dir) = (format!("tale-{place}"), self.runs_dir.join(&place));
         if dir.exists() {
             std::fs::remove_dir_all(&dir)?;
         }
@@ -56,22 +66,41 @@ impl Bench<'_> {
         std::fs::create_dir_all(home.join("tmp"))?;
         std::fs::create_dir_all(&work)?;
         let outfit = self.outfit(row, &settings, asks)?;
-        self.account.give(&dir)?;
+        self.user.give_ownership(&dir)?;
         self.git(&work, &["init", "-q", "-b", "main"])?;
         std::fs::write(work.join("README"), "A repository to work in.\n")?;
-        self.account.give(&work)?;
+        self.user.give_ownership(&work)?;
         self.git(&work, &["add", "-A"])?;
         self.git(&work, &["commit", "-q", "-m", "Start"])?;
         let mark = format!("{marker}-{}", std::process::id());
-        Ok(Run { dir, home, work, outfit, marker, mark })
+        Ok(ScenarioRun {
+            dir,
+            home,
+            work_dir: work,
+            outfit,
+            marker,
+            mark,
+        })
     }
 
     /// Writes a program's settings, and returns the command and variables to start it.
-    pub(crate) fn outfit(&self, row: &Row, settings: &Path, asks: Asks) -> anyhow::Result<Outfit> {
+    pub(crate) fn outfit(
+        &self,
+        row: &ProgramRow,
+        settings: &Path,
+        asks: PermissionMode,
+    ) -> anyhow::Result<ProgramSettings> {
         let models = self.models.url();
-        let outfit = row.outfit(&Place { installed: &self.installed.dir, models: &models, settings }, asks);
+        let outfit = row.program_settings(
+            &SettingsContext {
+                installed: &self.installed.dir,
+                models_url: &models,
+                settings_dir: settings,
+            },
+            asks,
+        );
         std::fs::create_dir_all(settings)?;
-        for (path, content) in &outfit.files {
+        for (path, content) in &outfit.settings_files {
             let path = settings.join(path);
             std::fs::create_dir_all(path.parent().unwrap_or(settings))?;
             std::fs::write(path, content)?;
@@ -83,40 +112,48 @@ impl Bench<'_> {
     pub(crate) fn git(&self, dir: &Path, args: &[&str]) -> anyhow::Result<String> {
         let mut command = Command::new("git");
         command.args(args).current_dir(dir).env_clear();
-        command.env("PATH", std::env::var_os("PATH").unwrap_or_default()).env("HOME", dir);
+        command
+            .env("PATH", std::env::var_os("PATH").unwrap_or_default())
+            .env("HOME", dir);
         command.env("GIT_CONFIG_NOSYSTEM", "1");
         for who in ["AUTHOR", "COMMITTER"] {
-            command.env(format!("GIT_{who}_NAME"), "Ann").env(format!("GIT_{who}_EMAIL"), "ann@example.invalid");
+            command
+                .env(format!("GIT_{who}_NAME"), "Ann")
+                .env(format!("GIT_{who}_EMAIL"), "ann@example.invalid");
         }
-        self.account.apply(&mut command);
+        self.user.apply(&mut command);
         let ran = command.output()?;
-        ensure!(ran.status.success(), "git {args:?}: {}", String::from_utf8_lossy(&ran.stderr).trim());
+        ensure!(
+            ran.status.success(),
+            "git {args:?}: {}",
+            String::from_utf8_lossy(&ran.stderr).trim()
+        );
         Ok(String::from_utf8_lossy(&ran.stdout).trim_end().to_owned())
     }
 }
 
-impl Run {
+impl ScenarioRun {
     /// Returns the prompt for the program.
     pub(crate) fn prompt(&self) -> String {
         self.prompt_for(&self.marker)
     }
 
     pub(crate) fn prompt_for(&self, marker: &str) -> String {
-        format!("Please write the file {FILE}. The word is {marker} and nothing else.")
+        format!("Please write the file {STORY_FILE}. The word is {marker} and nothing else.")
     }
 
     /// Returns the marker of the second story.
-    pub(crate) fn later(&self) -> String {
+    pub(crate) fn next_marker(&self) -> String {
         format!("{}-later", self.marker)
     }
 
     /// Returns whether the file exists with the story's content.
-    pub(crate) fn wrote(&self) -> bool {
-        std::fs::read_to_string(self.work.join(FILE)).is_ok_and(|it| it == CONTENT)
+    pub(crate) fn has_written(&self) -> bool {
+        std::fs::read_to_string(self.work_dir.join(STORY_FILE)).is_ok_and(|it| it == STORY_CONTENT)
     }
 }
 
 /// Returns whether a scenario was selected on the command line.
-pub(crate) fn chosen(wanted: Option<&str>, scenario: Scenario) -> bool {
-    wanted.is_none_or(|it| it.split(',').any(|it| it == scenario.word()))
+pub(crate) fn is_chosen(wanted: Option<&str>, scenario: Scenario) -> bool {
+    wanted.is_none_or(|it| it.split(',').any(|it| it == scenario.name()))
 }

@@ -2,7 +2,7 @@
 
 /// Replaces the part with this title on the page, or adds it at the end.
 pub(crate) fn write_part(title: &str, part: &str) -> std::io::Result<()> {
-    let path = crate::report::root().join("docs/real-programs.md");
+    let path = crate::report::workspace_root().join("docs/real-programs.md");
     let page = std::fs::read_to_string(&path)?;
     std::fs::write(path, with_part(&page, title, part))
 }
@@ -25,9 +25,18 @@ mod tests {
     fn a_part_replaces_the_one_with_its_title() {
         let page = "# Page\n\nWords.\n\n## One\n\nold\n\n## Two\n\nkept\n";
         let with_one = with_part(page, "One", "## One\n\nnew\n");
-        assert_eq!(with_one, "# Page\n\nWords.\n\n## One\n\nnew\n\n## Two\n\nkept\n");
+        assert_eq!(
+            with_one,
+            "# Page\n\nWords.\n\n## One\n\nnew\n\n## Two\n\nkept\n"
+        );
         assert_eq!(with_part(&with_one, "One", "## One\n\nnew\n"), with_one);
-        assert_eq!(with_part("# Page\n", "One", "## One\n"), "# Page\n\n## One\n");
-        assert_eq!(with_part(page, "Two", "## Two\n\nnew\n"), page.replace("kept", "new"));
+        assert_eq!(
+            with_part("# Page\n", "One", "## One\n"),
+            "# Page\n\n## One\n"
+        );
+        assert_eq!(
+            with_part(page, "Two", "## Two\n\nnew\n"),
+            page.replace("kept", "new")
+        );
     }
 }

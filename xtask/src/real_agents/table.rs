@@ -3,53 +3,70 @@
 use std::fmt::Write as _;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use super::cell::{Cell, Scenario};
-use super::install::Installed;
-use super::programs::Row;
+use super::install::InstalledPrograms;
+use super::programs::ProgramRow;
+use super::scenario::{Scenario, ScenarioResult};
 
 /// A table that is being built.
-pub(crate) struct Table {
+pub(crate) struct ReportTable {
     title: String,
     about: String,
     /// The titles of the columns.
-    heads: Vec<&'static str>,
-    rows: Vec<(Vec<String>, Vec<Cell>)>,
+    headings: Vec<&'static str>,
+    rows: Vec<(Vec<String>, Vec<ScenarioResult>)>,
 }
 
-impl Table {
+impl ReportTable {
     /// Returns an empty table of the scenarios.
-    pub(crate) fn new(title: &str, about: &str) -> Table {
-        let heads = ["program", "runtime"].into_iter().chain(Scenario::ALL.map(Scenario::title));
-        Table::with(title, about, heads.collect())
+    pub(crate) fn new(title: &str, about: &str) -> ReportTable {
+        let heads = ["program", "runtime"]
+            .into_iter()
+            .chain(Scenario::ALL.map(Scenario::title));
+        ReportTable::with_headings(title, about, heads.collect())
     }
 
     /// Returns an empty table with its own columns.
-    pub(crate) fn with(title: &str, about: &str, heads: Vec<&'static str>) -> Table {
-        Table { title: title.to_owned(), about: about.to_owned(), heads, rows: vec![] }
+    pub(crate) fn with_headings(
+        title: &str,
+        about: &str,
+        headings: Vec<&'static str>,
+    ) -> ReportTable {
+        ReportTable {
+            title: title.to_owned(),
+            about: about.to_owned(),
+            headings,
+            rows: vec![],
+        }
     }
 
-    pub(crate) fn add(&mut self, row: &Row, cells: [Cell; Scenario::ALL.len()]) {
+    pub(crate) fn add_program(
+        &mut self,
+        row: &ProgramRow,
+        cells: [ScenarioResult; Scenario::ALL.len()],
+    ) {
         let program = format!("{} {}", row.program.name, row.program.version);
-        self.put(vec![program, row.drive.name().to_owned()], cells.into());
+        self.add_row(vec![program, row.driver.name().to_owned()], cells.into());
     }
 
     /// Adds a row: its titles, then its cells.
-    pub(crate) fn put(&mut self, words: Vec<String>, cells: Vec<Cell>) {
+    pub(crate) fn add_row(&mut self, words: Vec<String>, cells: Vec<ScenarioResult>) {
         self.rows.push((words, cells));
     }
 
     /// Returns whether every cell passed or has an explanation.
-    pub(crate) fn is_good(&self) -> bool {
-        self.rows.iter().all(|it| it.1.iter().all(Cell::is_good))
+    pub(crate) fn is_acceptable(&self) -> bool {
+        self.rows
+            .iter()
+            .all(|it| it.1.iter().all(ScenarioResult::is_acceptable))
     }
 
     fn markdown(&self) -> String {
         let mut out = format!("### {}\n\n{}\n\n|", self.title, self.about);
-        for head in &self.heads {
+        for head in &self.headings {
             let _infallible = write!(out, " {head} |");
         }
         out.push_str("\n|");
-        out.push_str(&"---|".repeat(self.heads.len()));
+        out.push_str(&"---|".repeat(self.headings.len()));
         for (words, cells) in &self.rows {
             out.push_str("\n|");
             for word in words {
@@ -60,24 +77,54 @@ impl Table {
             }
         }
         let all = self.rows.iter().flat_map(|it| &it.1);
-        let passed = all.clone().filter(|it| matches!(it, Cell::Passed(_))).count();
-        let failed = all.clone().filter(|it| matches!(it, Cell::Failed(_))).count();
-        let not_possible = all.filter(|it| matches!(it, Cell::NotPossible(_))).count();
-        let _infallible = write!(out, "\n\n{passed} passed, {failed} failed, {not_possible} not possible.\n");
+        let passed = all
+            .clone()
+            .filter(|it| matches!(it, ScenarioResult::Passed(_)))
+            .count();
+        let failed = all
+            .clone()
+            .filter(|it| matches!(it, ScenarioResult::Failed(_)))
+            .count();
+        let not_possible = all
+            .filter(|it| matches!(it, ScenarioResult::Unsupported(_)))
+            .count();
+        let _infallible = write!(
+            out,
+            "\n\n{passed} passed, {failed} failed, {not_possible} not possible.\n"
+        );
         out
     }
 }
 
 /// Returns a part of the page, with its title and the command that wrote it. It contains no host
 /// name and no path.
-pub(crate) fn report((title, command): (&str, &str), tables: &[Table], installed: &Installed, account: &str) -> String {
+pub(crate) fn report_text(
+    (title, command): (&str, &str),
+    tables: &[ReportTable],
+    installed: &InstalledPrograms,
+    account: &str,
+) -> String {
     let mut out = format!("## {title}\n\nWritten by `cargo xtask {command}`.\n\n");
-    let versions: Vec<String> = installed.programs.iter().map(|it| format!("{} {}", it.package, it.version)).collect();
-    let _infallible = writeln!(out, "- Programs: {}; Node {}.", versions.join(", "), installed.node);
+    let versions: Vec<String> = installed
+        .programs
+        .iter()
+        .map(|it| format!("{} {}", it.package, it.version))
+        .collect();
+    let _infallible = writeln!(
+        out,
+        "- Programs: {}; Node {}.",
+        versions.join(", "),
+        installed.node
+    );
     for (name, why) in &installed.missing {
         let _infallible = writeln!(out, "- **{name}** {why}.");
     }
-    let _infallible = writeln!(out, "- Run on {} as {account}; {}.\n", today(), machine());
+    let _infallible = writeln!(
+        out,
+        "- Run on {} as {account}; {}.\n",
+        today(),
+        machine_text()
+    );
     for table in tables {
         out.push_str(&table.markdown());
         out.push('\n');
@@ -87,12 +134,19 @@ pub(crate) fn report((title, command): (&str, &str), tables: &[Table], installed
     out
 }
 
-fn machine() -> String {
+fn machine_text() -> String {
     let cores = std::thread::available_parallelism().map_or(0, usize::from);
     let memory = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let kilobytes = memory.split_whitespace().nth(1).and_then(|it| it.parse::<u64>().ok()).unwrap_or(0);
+    let kilobytes = memory
+        .split_whitespace()
+        .nth(1)
+        .and_then(|it| it.parse::<u64>().ok())
+        .unwrap_or(0);
     let system = std::fs::read_to_string("/etc/os-release").unwrap_or_default();
-    let system = system.lines().find_map(|it| it.strip_prefix("PRETTY_NAME=")).unwrap_or("an unknown system");
+    let system = system
+        .lines()
+        .find_map(|it| it.strip_prefix("PRETTY_NAME="))
+        .unwrap_or("an unknown system");
     let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     format!(
         "{cores} cores, {} GB, {}, Linux {}, {}",
@@ -105,46 +159,72 @@ fn machine() -> String {
 
 /// Returns today's date in UTC, computed from the days since 1970 with 400-year eras.
 fn today() -> String {
-    date(SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |it| it.as_secs()) / 86_400)
+    date_text(
+        SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .map_or(0, |it| it.as_secs())
+            / 86_400,
+    )
 }
 
-fn date(days: u64) -> String {
+fn date_text(days: u64) -> String {
     let days = days + 719_468;
     let (era, day) = (days / 146_097, days % 146_097);
     let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
     let day = day - (365 * year + year / 4 - year / 100);
     let month = (5 * day + 2) / 153;
     let (day, shift) = (day - (153 * month + 2) / 5 + 1, u64::from(month >= 10));
-    format!("{:04}-{:02}-{day:02}", era * 400 + year + shift, (month + 2) % 12 + 1)
+    format!(
+        "{:04}-{:02}-{day:02}",
+        era * 400 + year + shift,
+        (month + 2) % 12 + 1
+    )
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::programs::{ALL, ROWS};
+    use super::super::programs::{ALL_PROGRAMS, ROWS};
     use super::*;
 
     #[test]
     fn dates_follow_the_gregorian_calendar() {
-        assert_eq!(date(0), "1970-01-01");
-        assert_eq!(date(11_016), "2000-02-29");
-        assert_eq!(date(20_453), "2025-12-31");
-        assert_eq!(date(20_772), "2026-11-15");
+        assert_eq!(date_text(0), "1970-01-01");
+        assert_eq!(date_text(11_016), "2000-02-29");
+        assert_eq!(date_text(20_453), "2025-12-31");
+        assert_eq!(date_text(20_772), "2026-11-15");
     }
 
     #[test]
     fn the_report_has_a_row_for_each_program_and_names_what_is_missing() {
-        let mut table = Table::new("Some", "As it was.");
+        let mut table = ReportTable::new("Some", "As it was.");
         for row in &ROWS {
-            table.add(row, Scenario::ALL.map(|_| Cell::passed()));
+            table.add_program(row, Scenario::ALL.map(|_| ScenarioResult::passed()));
         }
-        assert!(table.is_good());
+        assert!(table.is_acceptable());
         let missing = [("goose", "could not be installed: no".to_owned())].into();
-        let installed = Installed { dir: "/somewhere".into(), programs: ALL.into(), missing, node: "v22".into() };
-        let text = report(("Some", "some"), &[table], &installed, "somebody");
-        assert!(text.starts_with("## Some\n\nWritten by `cargo xtask some`"), "{text}");
+        let installed = InstalledPrograms {
+            dir: "/somewhere".into(),
+            programs: ALL_PROGRAMS.into(),
+            missing,
+            node: "v22".into(),
+        };
+        let text = report_text(("Some", "some"), &[table], &installed, "somebody");
+        assert!(
+            text.starts_with("## Some\n\nWritten by `cargo xtask some`"),
+            "{text}"
+        );
         assert_eq!(text.matches("\n| ").count(), ROWS.len() + 1, "{text}");
-        assert!(text.contains("**goose** could not be installed: no."), "{text}");
-        assert!(text.contains(&format!("{} passed, 0 failed", ROWS.len() * Scenario::ALL.len())), "{text}");
+        assert!(
+            text.contains("**goose** could not be installed: no."),
+            "{text}"
+        );
+        assert!(
+            text.contains(&format!(
+                "{} passed, 0 failed",
+                ROWS.len() * Scenario::ALL.len()
+            )),
+            "{text}"
+        );
         assert!(!text.contains("/somewhere"), "no path is in the report");
     }
 }

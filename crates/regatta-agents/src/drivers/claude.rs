@@ -7,320 +7,414 @@
 
 use std::collections::BTreeMap;
 
-use regatta_core::session::{
-    Answer, Ask, AskOption, Class, OptionKind, PlanEntry, Said, Stop, Tool, ToolKind, ToolStatus, Usage, Want,
+use regatta_core::agent_protocol::{
+    AgentEvent, AgentRequest, FailureClass, PermissionOption, PermissionOptionKind, PlanEntry,
+    RequestAnswer, RequestContent, StopReason, ToolCall, ToolKind, ToolStatus, Usage,
 };
-use regatta_engine::ports::agents::{Exit, Wishes};
+use regatta_engine::ports::agents::{Exit, SessionInput};
 use serde_json::{Value, json};
 
-use super::Setup;
-use super::acp::filled;
-use super::common::{Asks, Course, Ledger, Tail, unreadable};
+use super::DriverSetup;
+use super::acp::fill_form;
+use super::common::{
+    ConversationProgress, OpenRequests, TextTail, UsageTotal, unreadable_line_notice,
+};
+use super::error_class::{ProgramFailure, shorten, to_count};
 use super::input::read_input;
-use super::verdict::{Trouble, shorten, whole};
-use crate::driver::{Driver, Judgement, Record, Say, Stream};
+use crate::driver::{Driver, ExitAssessment, InputAction, JournalRecord, JournalStream};
 
 /// The maximum length of a tool's output that is kept, in characters.
-const OUTPUT: usize = 4000;
+const MAX_TOOL_OUTPUT_CHARS: usize = 4000;
 
 /// The subject of an open request.
 #[derive(Clone, Debug)]
-enum What {
+enum AnswerFormat {
     Permission,
     /// The questions as they came, and the schema of their form.
     Questions(Value, Value),
 }
 
 #[derive(Clone, Debug, Default)]
-struct Turn {
-    cancelled: bool,
+struct ClaudeTurn {
+    is_cancelled: bool,
     /// The usage of each call of the model, by the id of its message.
-    calls: BTreeMap<String, Usage>,
-    before: Usage,
+    model_calls: BTreeMap<String, Usage>,
+    usage_before: Usage,
     /// The kind of error that the program named, and the limit with its end.
-    kind: Option<String>,
-    reset: Option<Value>,
+    error_kind: Option<String>,
+    limit_reset: Option<Value>,
 }
 
-pub(super) struct Claude {
-    session: String,
+pub(super) struct ClaudeDriver {
+    session_id: String,
     /// The number of control requests that were sent, which gives them their ids.
-    controls: u64,
-    greeted: bool,
-    open: bool,
-    failed: Option<Trouble>,
-    prompts: u64,
-    cancels: u32,
-    turn: Option<Turn>,
-    last: Option<Option<Trouble>>,
-    tools: BTreeMap<String, Tool>,
-    asks: Asks<What>,
+    sent_controls: u64,
+    has_sent_initialize: bool,
+    is_session_open: bool,
+    start_failure: Option<ProgramFailure>,
+    sent_prompts: u64,
+    sent_cancels: u32,
+    turn: Option<ClaudeTurn>,
+    last_turn_failure: Option<Option<ProgramFailure>>,
+    tool_calls: BTreeMap<String, ToolCall>,
+    open_requests: OpenRequests<AnswerFormat>,
     /// Requests of the program that have to be refused: subtype and id.
-    refused: Vec<(String, Value)>,
-    books: Ledger,
+    requests_to_refuse: Vec<(String, Value)>,
+    usage_total: UsageTotal,
     /// The size of the model's context.
-    size: Option<u64>,
-    words: Tail,
-    errors: Tail,
-    closed: bool,
+    context_size: Option<u64>,
+    answer: TextTail,
+    errors: TextTail,
+    is_input_closed: bool,
 }
 
-impl Claude {
-    pub(super) fn new(setup: &Setup) -> Claude {
-        let mut books = Ledger::from(setup.used);
-        let session = setup.session_id();
-        books.session = Some(session.clone());
-        Claude {
-            session,
-            controls: 0,
-            greeted: false,
-            open: false,
-            failed: None,
-            prompts: 0,
-            cancels: 0,
+impl ClaudeDriver {
+    pub(super) fn new(setup: &DriverSetup) -> ClaudeDriver {
+        let mut usage_total = UsageTotal::from_usage(setup.used);
+        let session_id = setup.session_id();
+        usage_total.session = Some(session_id.clone());
+        ClaudeDriver {
+            session_id,
+            sent_controls: 0,
+            has_sent_initialize: false,
+            is_session_open: false,
+            start_failure: None,
+            sent_prompts: 0,
+            sent_cancels: 0,
             turn: None,
-            last: None,
-            tools: BTreeMap::new(),
-            asks: Asks::default(),
-            refused: Vec::new(),
-            books,
-            size: None,
-            words: Tail::of_answer(),
-            errors: Tail::default(),
-            closed: false,
+            last_turn_failure: None,
+            tool_calls: BTreeMap::new(),
+            open_requests: OpenRequests::default(),
+            requests_to_refuse: Vec::new(),
+            usage_total,
+            context_size: None,
+            answer: TextTail::for_answer(),
+            errors: TextTail::default(),
+            is_input_closed: false,
         }
     }
 
-    fn was_said(&mut self, line: &str) -> Vec<Said> {
-        let Ok(message) = serde_json::from_str::<Value>(line) else { return vec![] };
+    fn on_input(&mut self, line: &str) -> Vec<AgentEvent> {
+        let Ok(message) = serde_json::from_str::<Value>(line) else {
+            return vec![];
+        };
         match message["type"].as_str().unwrap_or_default() {
             "user" => {
-                let n = self.prompts;
-                self.prompts += 1;
-                self.turn = Some(Turn { before: self.books.total(), ..Turn::default() });
-                self.words.clear();
-                self.tools.clear();
-                vec![Said::TurnStarted { n }]
+                let n = self.sent_prompts;
+                self.sent_prompts += 1;
+                self.turn = Some(ClaudeTurn {
+                    usage_before: self.usage_total.total(),
+                    ..ClaudeTurn::default()
+                });
+                self.answer.clear();
+                self.tool_calls.clear();
+                vec![AgentEvent::TurnStarted { n }]
             }
             "control_request" => {
-                self.controls += 1;
+                self.sent_controls += 1;
                 match message["request"]["subtype"].as_str() {
                     Some("interrupt") => {
-                        self.cancels += 1;
+                        self.sent_cancels += 1;
                         if let Some(turn) = &mut self.turn {
-                            turn.cancelled = true;
+                            turn.is_cancelled = true;
                         }
-                        self.asks.cancel()
+                        self.open_requests.cancel_all()
                     }
                     _ => {
-                        self.greeted = true;
+                        self.has_sent_initialize = true;
                         vec![]
                     }
                 }
             }
             "control_response" => {
                 let id = &message["response"]["request_id"];
-                self.refused.retain(|(_, it)| it != id);
-                self.asks.close(id);
+                self.requests_to_refuse.retain(|(_, it)| it != id);
+                self.open_requests.remove(id);
                 vec![]
             }
             _ => vec![],
         }
     }
 
-    fn heard(&mut self, line: &str, at: u64) -> Vec<Said> {
+    fn on_output(&mut self, line: &str, at: u64) -> Vec<AgentEvent> {
         let Ok(message @ Value::Object(_)) = serde_json::from_str::<Value>(line) else {
             if line.trim().is_empty() {
                 return vec![];
             }
             self.errors.add_line(line);
-            return vec![unreadable(line)];
+            return vec![unreadable_line_notice(line)];
         };
         match message["type"].as_str().unwrap_or_default() {
-            "control_response" => self.control_answered(&message["response"], at),
-            "control_request" => self.asked(&message),
+            "control_response" => self.on_control_response(&message["response"], at),
+            "control_request" => self.on_control_request(&message),
             "control_cancel_request" => {
                 let id = &message["request_id"];
-                let said = self.asks.withdraw(id);
-                self.asks.close(id);
+                let said = self.open_requests.withdraw(id);
+                self.open_requests.remove(id);
                 said.into_iter().collect()
             }
-            "assistant" => self.spoke(&message),
-            "user" => self.tool_results(&message["message"]["content"]),
-            "result" => self.ended(&message, at),
-            "rate_limit_event" => self.limited(&message["rate_limit_info"], at),
-            "system" => system(&message),
+            "assistant" => self.on_assistant_message(&message),
+            "user" => self.on_tool_results(&message["message"]["content"]),
+            "result" => self.on_result(&message, at),
+            "rate_limit_event" => self.on_rate_limit(&message["rate_limit_info"], at),
+            "system" => on_system_message(&message),
             // There are about forty other kinds, and later versions add more.
             _ => vec![],
         }
     }
 
-    fn control_answered(&mut self, response: &Value, at: u64) -> Vec<Said> {
-        if self.open || !self.greeted || response["request_id"] != "regatta-0" {
+    fn on_control_response(&mut self, response: &Value, at: u64) -> Vec<AgentEvent> {
+        if self.is_session_open
+            || !self.has_sent_initialize
+            || response["request_id"] != "regatta-0"
+        {
             return vec![];
         }
         if response["subtype"] == "error" {
-            let words = response["error"].as_str().unwrap_or("The program refused to start.");
-            self.failed = Some(Trouble::read(words, None, &Value::Null, at));
+            let words = response["error"]
+                .as_str()
+                .unwrap_or("The program refused to start.");
+            self.start_failure = Some(ProgramFailure::classify(words, None, &Value::Null, at));
             return vec![];
         }
-        self.open = true;
-        vec![Said::Started { session: Some(self.session.clone()), model: None }]
+        self.is_session_open = true;
+        vec![AgentEvent::Started {
+            session: Some(self.session_id.clone()),
+            model: None,
+        }]
     }
 
-    fn asked(&mut self, message: &Value) -> Vec<Said> {
+    fn on_control_request(&mut self, message: &Value) -> Vec<AgentEvent> {
         let (id, request) = (message["request_id"].clone(), &message["request"]);
         if request["subtype"] != "can_use_tool" {
             let what = request["subtype"].as_str().unwrap_or_default().to_owned();
             let text = format!("The program requested {what}, which Regatta does not offer.");
-            self.refused.push((what, id));
-            return vec![Said::Notice { text }];
+            self.requests_to_refuse.push((what, id));
+            return vec![AgentEvent::Notice { text }];
         }
-        let (name, input) = (request["tool_name"].as_str().unwrap_or_default(), &request["input"]);
+        let (name, input) = (
+            request["tool_name"].as_str().unwrap_or_default(),
+            &request["input"],
+        );
         let (what, want) = if name == "AskUserQuestion" {
-            questions(&input["questions"])
+            question_form(&input["questions"])
         } else {
             let id = request["tool_use_id"].as_str().unwrap_or_default();
-            let option = |id: &str, kind| AskOption { id: id.to_owned(), name: id.to_owned(), kind };
-            let options = vec![option("allow", OptionKind::AllowOnce), option("deny", OptionKind::RejectOnce)];
-            (What::Permission, Want::Permission { tool: tool(id, name, input), options })
+            let option = |id: &str, kind| PermissionOption {
+                id: id.to_owned(),
+                name: id.to_owned(),
+                kind,
+            };
+            let options = vec![
+                option("allow", PermissionOptionKind::AllowOnce),
+                option("deny", PermissionOptionKind::RejectOnce),
+            ];
+            (
+                AnswerFormat::Permission,
+                RequestContent::Permission {
+                    tool: read_tool_call(id, name, input),
+                    options,
+                },
+            )
         };
-        let cancelled = self.turn.as_ref().is_some_and(|it| it.cancelled);
-        let key = self.asks.open(id, what, cancelled);
-        if cancelled { vec![] } else { vec![Said::Asked(Ask { id: key, want })] }
+        let cancelled = self.turn.as_ref().is_some_and(|it| it.is_cancelled);
+        let key = self.open_requests.add(id, what, cancelled);
+        if cancelled {
+            vec![]
+        } else {
+            vec![AgentEvent::RequestMade(AgentRequest {
+                id: key,
+                content: want,
+            })]
+        }
     }
 
-    fn spoke(&mut self, message: &Value) -> Vec<Said> {
+    fn on_assistant_message(&mut self, message: &Value) -> Vec<AgentEvent> {
         let mut said = Vec::new();
         let of_helper = message["parent_tool_use_id"].is_string();
         if let (Some(turn), Some(kind)) = (&mut self.turn, message["error"].as_str()) {
-            turn.kind = Some(kind.to_owned());
+            turn.error_kind = Some(kind.to_owned());
         }
         let message = &message["message"];
         for block in message["content"].as_array().into_iter().flatten() {
             match block["type"].as_str().unwrap_or_default() {
                 "text" if !of_helper => {
                     let text = block["text"].as_str().unwrap_or_default().to_owned();
-                    self.words.add_line(&text);
-                    said.push(Said::Message { text });
+                    self.answer.add_line(&text);
+                    said.push(AgentEvent::Message { text });
                 }
                 "thinking" if !of_helper => {
-                    said.push(Said::Thought { text: block["thinking"].as_str().unwrap_or_default().to_owned() });
+                    said.push(AgentEvent::Thought {
+                        text: block["thinking"].as_str().unwrap_or_default().to_owned(),
+                    });
                 }
                 "tool_use" => {
-                    let (id, name) = (block["id"].as_str().unwrap_or_default(), block["name"].as_str());
+                    let (id, name) = (
+                        block["id"].as_str().unwrap_or_default(),
+                        block["name"].as_str(),
+                    );
                     let input = &block["input"];
                     if name == Some("TodoWrite") {
-                        said.push(plan(&input["todos"]));
+                        said.push(read_plan(&input["todos"]));
                     }
-                    let tool = tool(id, name.unwrap_or_default(), input);
-                    self.tools.insert(tool.id.clone(), tool.clone());
-                    said.push(Said::Tool(tool));
+                    let tool = read_tool_call(id, name.unwrap_or_default(), input);
+                    self.tool_calls.insert(tool.id.clone(), tool.clone());
+                    said.push(AgentEvent::Tool(tool));
                 }
                 _ => {}
             }
         }
-        said.extend(self.called(message, of_helper));
+        said.extend(self.on_model_call(message, of_helper));
         said
     }
 
     /// Counts a call of the model as an estimate. The result at the end of the turn has the exact
     /// numbers.
-    fn called(&mut self, message: &Value, of_helper: bool) -> Vec<Said> {
-        let (Some(turn), Some(id)) = (&mut self.turn, message["id"].as_str()) else { return vec![] };
-        let used = usage(&message["usage"]);
-        turn.calls.insert(id.to_owned(), used);
-        let estimate = turn.calls.values().fold(turn.before, |sum, it| sum.plus(it));
-        let mut said: Vec<Said> = self.books.reach(estimate).into_iter().collect();
-        if let (Some(size), false) = (self.size, of_helper)
+    fn on_model_call(&mut self, message: &Value, of_helper: bool) -> Vec<AgentEvent> {
+        let (Some(turn), Some(id)) = (&mut self.turn, message["id"].as_str()) else {
+            return vec![];
+        };
+        let used = read_usage(&message["usage"]);
+        turn.model_calls.insert(id.to_owned(), used);
+        let estimate = turn
+            .model_calls
+            .values()
+            .fold(turn.usage_before, |sum, it| sum.plus(it));
+        let mut said: Vec<AgentEvent> = self.usage_total.raise_to(estimate).into_iter().collect();
+        if let (Some(size), false) = (self.context_size, of_helper)
             && used.tokens() > 0
         {
-            said.push(Said::Context { used: used.tokens(), size });
+            said.push(AgentEvent::Context {
+                used: used.tokens(),
+                size,
+            });
         }
         said
     }
 
-    fn tool_results(&mut self, content: &Value) -> Vec<Said> {
-        let results = content.as_array().into_iter().flatten().filter(|it| it["type"] == "tool_result");
+    fn on_tool_results(&mut self, content: &Value) -> Vec<AgentEvent> {
+        let results = content
+            .as_array()
+            .into_iter()
+            .flatten()
+            .filter(|it| it["type"] == "tool_result");
         results
             .filter_map(|it| {
-                let tool = self.tools.get_mut(it["tool_use_id"].as_str()?)?;
-                tool.status = if it["is_error"] == true { ToolStatus::Failed } else { ToolStatus::Completed };
+                let tool = self.tool_calls.get_mut(it["tool_use_id"].as_str()?)?;
+                tool.status = if it["is_error"] == true {
+                    ToolStatus::Failed
+                } else {
+                    ToolStatus::Completed
+                };
                 let text = match &it["content"] {
                     Value::String(text) => text.clone(),
-                    Value::Array(blocks) => blocks.iter().filter_map(|it| it["text"].as_str()).collect(),
+                    Value::Array(blocks) => {
+                        blocks.iter().filter_map(|it| it["text"].as_str()).collect()
+                    }
                     _ => String::new(),
                 };
-                tool.output = Some(shorten(&text, OUTPUT)).filter(|it| !it.is_empty());
-                Some(Said::Tool(tool.clone()))
+                tool.output =
+                    Some(shorten(&text, MAX_TOOL_OUTPUT_CHARS)).filter(|it| !it.is_empty());
+                Some(AgentEvent::Tool(tool.clone()))
             })
             .collect()
     }
 
-    fn limited(&mut self, info: &Value, at: u64) -> Vec<Said> {
+    fn on_rate_limit(&mut self, info: &Value, at: u64) -> Vec<AgentEvent> {
         if info["status"] != "rejected" {
             return vec![];
         }
-        let until_wall = super::verdict::reset("", info, at);
+        let until_wall = super::error_class::limit_reset_time("", info, at);
         if let Some(turn) = &mut self.turn {
-            turn.reset = Some(info.clone());
+            turn.limit_reset = Some(info.clone());
         }
         let kind = info["rateLimitType"].as_str().unwrap_or("usage");
-        vec![Said::Limited { until_wall, detail: format!("The {kind} limit is used up.") }]
+        vec![AgentEvent::Limited {
+            deadline_unix_ms: until_wall,
+            detail: format!("The {kind} limit is used up."),
+        }]
     }
 
-    fn ended(&mut self, result: &Value, at: u64) -> Vec<Said> {
+    fn on_result(&mut self, result: &Value, at: u64) -> Vec<AgentEvent> {
         let running = self.turn.is_some();
         let turn = self.turn.take().unwrap_or_default();
-        let mut said = self.asks.cancel();
-        said.extend(self.count(result));
-        let errors: Vec<&str> = result["errors"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
-        let words =
-            result["result"].as_str().filter(|it| !it.is_empty()).map_or_else(|| errors.join("\n"), str::to_owned);
+        let mut said = self.open_requests.cancel_all();
+        said.extend(self.count_usage(result));
+        let errors: Vec<&str> = result["errors"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .filter_map(Value::as_str)
+            .collect();
+        let words = result["result"]
+            .as_str()
+            .filter(|it| !it.is_empty())
+            .map_or_else(|| errors.join("\n"), str::to_owned);
         let subtype = result["subtype"].as_str().unwrap_or_default();
-        let aborted = result["terminal_reason"].as_str().is_some_and(|it| it.starts_with("aborted"));
+        let aborted = result["terminal_reason"]
+            .as_str()
+            .is_some_and(|it| it.starts_with("aborted"));
         let stop = match subtype {
-            _ if turn.cancelled && result["is_error"] == true => {
-                Err(Trouble::new(Class::Cancelled, "The turn was cancelled."))
-            }
-            "error_during_execution" if aborted => Err(Trouble::new(Class::Cancelled, "The turn was cancelled.")),
-            "error_max_turns" | "error_max_budget_usd" => Ok(Stop::MaxTurns),
+            _ if turn.is_cancelled && result["is_error"] == true => Err(ProgramFailure::new(
+                FailureClass::Cancelled,
+                "The turn was cancelled.",
+            )),
+            "error_during_execution" if aborted => Err(ProgramFailure::new(
+                FailureClass::Cancelled,
+                "The turn was cancelled.",
+            )),
+            "error_max_turns" | "error_max_budget_usd" => Ok(StopReason::MaxTurns),
             "success" if result["is_error"] != true => match result["stop_reason"].as_str() {
-                Some("max_tokens") => Ok(Stop::MaxTokens),
-                Some("refusal") => Err(Trouble::new(Class::Refused, words.clone())),
-                _ => Ok(Stop::EndTurn),
+                Some("max_tokens") => Ok(StopReason::MaxTokens),
+                Some("refusal") => Err(ProgramFailure::new(FailureClass::Refused, words.clone())),
+                _ => Ok(StopReason::EndTurn),
             },
             _ => {
-                let data = json!({ "errorKind": turn.kind, "limit": turn.reset });
+                let data = json!({ "errorKind": turn.error_kind, "limit": turn.limit_reset });
                 let status = result["api_error_status"].as_i64();
-                Err(Trouble::read(if words.is_empty() { subtype } else { &words }, status, &data, at))
+                Err(ProgramFailure::classify(
+                    if words.is_empty() { subtype } else { &words },
+                    status,
+                    &data,
+                    at,
+                ))
             }
         };
         if !running {
             // The program could not begin, because the session to resume does not exist.
             let why = shorten(&words, 500);
-            self.failed = stop.err().or_else(|| Some(Trouble::new(Class::Crashed, why)));
+            self.start_failure = stop
+                .err()
+                .or_else(|| Some(ProgramFailure::new(FailureClass::Crashed, why)));
             return said;
         }
         match stop {
             Ok(stop) => {
-                said.push(Said::TurnEnded { stop, class: None, detail: words });
-                self.last = Some(None);
+                said.push(AgentEvent::TurnEnded {
+                    stop,
+                    class: None,
+                    detail: words,
+                });
+                self.last_turn_failure = Some(None);
             }
             Err(trouble) => {
-                said.extend(trouble.ends_turn());
-                self.last = Some(Some(trouble));
+                said.extend(trouble.turn_end_events());
+                self.last_turn_failure = Some(Some(trouble));
             }
         }
         said
     }
 
     /// Takes the usage from the result. `modelUsage` and the cost are cumulative over the session,
-    /// also over a resumed one. The field `usage` covers only the turn and not the helpers, so it
-    /// is ignored.
-    fn count(&mut self, result: &Value) -> Vec<Said> {
+    /// also over a resumed one. The field `read_usage` covers only the turn and not the helpers, so
+    /// it is ignored.
+    fn count_usage(&mut self, result: &Value) -> Vec<AgentEvent> {
         let mut total = Usage::default();
-        for model in result["modelUsage"].as_object().into_iter().flat_map(|it| it.values()) {
+        for model in result["modelUsage"]
+            .as_object()
+            .into_iter()
+            .flat_map(|it| it.values())
+        {
             let count = |name: &str| model[name].as_u64().unwrap_or(0);
             total = total.plus(&Usage {
                 input: count("inputTokens"),
@@ -329,75 +423,108 @@ impl Claude {
                 output: count("outputTokens"),
                 micro_usd: None,
             });
-            self.size = model["contextWindow"].as_u64().filter(|it| *it > 0).or(self.size);
+            self.context_size = model["contextWindow"]
+                .as_u64()
+                .filter(|it| *it > 0)
+                .or(self.context_size);
         }
-        let cost = result["total_cost_usd"].as_f64().map(|it| whole(it * 1e6));
+        let cost = result["total_cost_usd"]
+            .as_f64()
+            .map(|it| to_count(it * 1e6));
         total.micro_usd = cost.filter(|it| *it > 0);
-        self.books.reach(total).into_iter().collect()
+        self.usage_total.raise_to(total).into_iter().collect()
     }
 
-    fn control(&self, request: Value) -> Say {
-        let id = format!("regatta-{}", self.controls);
-        Say::Line(json!({ "type": "control_request", "request_id": id, "request": request }).to_string())
+    fn control_request(&self, request: Value) -> InputAction {
+        let id = format!("regatta-{}", self.sent_controls);
+        InputAction::Line(
+            json!({ "type": "control_request", "request_id": id, "request": request }).to_string(),
+        )
     }
 }
 
-fn respond(id: &Value, response: Value) -> Say {
+fn control_response(id: &Value, response: Value) -> InputAction {
     let response = json!({ "subtype": "success", "request_id": id, "response": response });
-    Say::Line(json!({ "type": "control_response", "response": response }).to_string())
+    InputAction::Line(json!({ "type": "control_response", "response": response }).to_string())
 }
 
-fn answer(what: &What, answer: &Answer) -> Value {
+fn format_answer(what: &AnswerFormat, answer: &RequestAnswer) -> Value {
     match (what, answer) {
-        (_, Answer::Cancelled) => {
+        (_, RequestAnswer::Cancelled) => {
             json!({ "behavior": "deny", "message": "The turn was cancelled.", "interrupt": true })
         }
-        (_, Answer::Deny { words }) => {
-            let words = words.as_deref().unwrap_or("Not allowed. Find another way, or say why there is none.");
+        (_, RequestAnswer::Deny { reason: words }) => {
+            let words = words
+                .as_deref()
+                .unwrap_or("Not allowed. Find another way, or say why there is none.");
             json!({ "behavior": "deny", "message": words })
         }
-        (What::Questions(questions, form), Answer::Text { text }) => {
-            let form = filled(form, text);
+        (AnswerFormat::Questions(questions, form), RequestAnswer::Text { text }) => {
+            let form = fill_form(form, text);
             let mut answers = serde_json::Map::new();
             for (nth, question) in questions.as_array().into_iter().flatten().enumerate() {
-                let (name, question) = (format!("q{}", nth + 1), question["question"].as_str().unwrap_or_default());
-                let given = form[&name].as_str().or_else(|| form[question].as_str()).unwrap_or(text);
+                let (name, question) = (
+                    format!("q{}", nth + 1),
+                    question["question"].as_str().unwrap_or_default(),
+                );
+                let given = form[&name]
+                    .as_str()
+                    .or_else(|| form[question].as_str())
+                    .unwrap_or(text);
                 answers.insert(question.to_owned(), json!(given));
             }
             json!({ "behavior": "allow", "updatedInput": { "questions": questions, "answers": answers } })
         }
-        (What::Permission | What::Questions(..), Answer::Allow | Answer::Text { .. }) => {
+        (
+            AnswerFormat::Permission | AnswerFormat::Questions(..),
+            RequestAnswer::Allow | RequestAnswer::Text { .. },
+        ) => {
             json!({ "behavior": "allow", "updatedInput": {} })
         }
     }
 }
 
 /// Builds a form of the questions with one field each.
-fn questions(list: &Value) -> (What, Want) {
+fn question_form(list: &Value) -> (AnswerFormat, RequestContent) {
     let all: Vec<&Value> = list.as_array().into_iter().flatten().collect();
     let words = |it: &Value| it["question"].as_str().unwrap_or_default().to_owned();
     let labels = |it: &Value| -> Vec<String> {
         let options = it["options"].as_array().into_iter().flatten();
-        options.filter_map(|it| it["label"].as_str()).map(str::to_owned).collect()
+        options
+            .filter_map(|it| it["label"].as_str())
+            .map(str::to_owned)
+            .collect()
     };
     let mut fields = serde_json::Map::new();
     for (nth, question) in all.iter().enumerate() {
         // Other answers than the labels are allowed, so the labels are examples and not an
         // enumeration.
-        let field = json!({ "type": "string", "title": words(question), "examples": labels(question) });
+        let field =
+            json!({ "type": "string", "title": words(question), "examples": labels(question) });
         fields.insert(format!("q{}", nth + 1), field);
     }
     let required: Vec<String> = (1..=all.len()).map(|it| format!("q{it}")).collect();
     let form = json!({ "type": "object", "properties": fields, "required": required });
-    let text = all.iter().map(|it| words(it)).collect::<Vec<_>>().join("\n");
+    let text = all
+        .iter()
+        .map(|it| words(it))
+        .collect::<Vec<_>>()
+        .join("\n");
     let (choices, schema) = match all.as_slice() {
         [one] => (labels(one), None),
         _ => (vec![], Some(form.to_string())),
     };
-    (What::Questions(list.clone(), form), Want::Question { text, choices, schema })
+    (
+        AnswerFormat::Questions(list.clone(), form),
+        RequestContent::Question {
+            text,
+            choices,
+            schema,
+        },
+    )
 }
 
-fn tool(id: &str, name: &str, input: &Value) -> Tool {
+fn read_tool_call(id: &str, name: &str, input: &Value) -> ToolCall {
     let kind = match name {
         "Read" | "NotebookRead" => ToolKind::Read,
         "Write" | "Edit" | "MultiEdit" | "NotebookEdit" => ToolKind::Edit,
@@ -408,22 +535,36 @@ fn tool(id: &str, name: &str, input: &Value) -> Tool {
         "EnterPlanMode" | "ExitPlanMode" => ToolKind::SwitchMode,
         _ => ToolKind::Other,
     };
-    let mut tool = Tool { id: id.to_owned(), kind, status: ToolStatus::InProgress, ..Tool::default() };
+    let mut tool = ToolCall {
+        id: id.to_owned(),
+        kind,
+        status: ToolStatus::InProgress,
+        ..ToolCall::default()
+    };
     read_input(&mut tool, input);
-    let about = tool.command.as_ref().or(tool.urls.first()).or(tool.paths.first());
-    tool.title = shorten(&about.map_or_else(|| name.to_owned(), |object| format!("{name}: {object}")), 500);
+    let about = tool
+        .command
+        .as_ref()
+        .or(tool.urls.first())
+        .or(tool.paths.first());
+    tool.title = shorten(
+        &about.map_or_else(|| name.to_owned(), |object| format!("{name}: {object}")),
+        500,
+    );
     tool
 }
 
-fn plan(todos: &Value) -> Said {
+fn read_plan(todos: &Value) -> AgentEvent {
     let entries = todos.as_array().into_iter().flatten().map(|it| PlanEntry {
         text: it["content"].as_str().unwrap_or_default().to_owned(),
         status: serde_json::from_value(it["status"].clone()).unwrap_or_default(),
     });
-    Said::Plan { entries: entries.collect() }
+    AgentEvent::Plan {
+        entries: entries.collect(),
+    }
 }
 
-fn usage(of: &Value) -> Usage {
+fn read_usage(of: &Value) -> Usage {
     let count = |name: &str| of[name].as_u64().unwrap_or(0);
     Usage {
         input: count("input_tokens"),
@@ -434,11 +575,13 @@ fn usage(of: &Value) -> Usage {
     }
 }
 
-fn system(message: &Value) -> Vec<Said> {
+fn on_system_message(message: &Value) -> Vec<AgentEvent> {
     let text = match message["subtype"].as_str().unwrap_or_default() {
         "api_retry" => format!(
             "The model did not answer ({}); retry {} of {} in {:.0} s.",
-            message["error_status"].as_i64().map_or_else(|| "no connection".to_owned(), |it| it.to_string()),
+            message["error_status"]
+                .as_i64()
+                .map_or_else(|| "no connection".to_owned(), |it| it.to_string()),
             message["attempt"].as_u64().unwrap_or(0),
             message["max_retries"].as_u64().unwrap_or(0),
             message["retry_delay_ms"].as_f64().unwrap_or(0.0) / 1000.0,
@@ -446,68 +589,79 @@ fn system(message: &Value) -> Vec<Said> {
         "compact_boundary" => "The program compacted its context.".to_owned(),
         _ => return vec![],
     };
-    vec![Said::Notice { text }]
+    vec![AgentEvent::Notice { text }]
 }
 
-impl Driver for Claude {
-    fn saw(&mut self, record: &Record) -> Vec<Said> {
+impl Driver for ClaudeDriver {
+    fn on_record(&mut self, record: &JournalRecord) -> Vec<AgentEvent> {
         match record.stream {
-            Stream::In => self.was_said(&record.line),
-            Stream::InEnd => {
-                self.closed = true;
+            JournalStream::In => self.on_input(&record.line),
+            JournalStream::InEnd => {
+                self.is_input_closed = true;
                 vec![]
             }
-            Stream::Out => self.heard(&record.line, record.at),
-            Stream::Err | Stream::Mark => self.errors.aside(record),
+            JournalStream::Out => self.on_output(&record.line, record.written_unix_ms),
+            JournalStream::Err | JournalStream::Mark => self.errors.on_error_or_mark(record),
         }
     }
 
-    fn next(&self, wishes: &Wishes) -> Option<Say> {
-        if self.closed {
+    fn next_input(&self, wishes: &SessionInput) -> Option<InputAction> {
+        if self.is_input_closed {
             return None;
         }
-        if self.failed.is_some() {
-            return Some(Say::Close);
+        if self.start_failure.is_some() {
+            return Some(InputAction::Close);
         }
-        if let Some((what, id)) = self.refused.first() {
+        if let Some((what, id)) = self.requests_to_refuse.first() {
             let error = format!("Regatta does not offer {what}.");
             let response = json!({ "subtype": "error", "request_id": id, "error": error });
-            return Some(Say::Line(json!({ "type": "control_response", "response": response }).to_string()));
+            return Some(InputAction::Line(
+                json!({ "type": "control_response", "response": response }).to_string(),
+            ));
         }
-        if self.open && wishes.cancels > self.cancels {
-            return Some(self.control(json!({ "subtype": "interrupt" })));
+        if self.is_session_open && wishes.cancels > self.sent_cancels {
+            return Some(self.control_request(json!({ "subtype": "interrupt" })));
         }
-        if let Some((open, wished)) = self.asks.answerable(wishes) {
-            return Some(respond(&open.id, answer(&open.what, &wished)));
+        if let Some((open, wished)) = self.open_requests.next_answerable(wishes) {
+            return Some(control_response(
+                &open.id,
+                format_answer(&open.format, &wished),
+            ));
         }
         if self.turn.is_some() {
             return None;
         }
-        let prompt = usize::try_from(self.prompts).ok().and_then(|it| wishes.prompts.get(it)).filter(|_| !wishes.hold);
+        let prompt = usize::try_from(self.sent_prompts)
+            .ok()
+            .and_then(|it| wishes.prompts.get(it))
+            .filter(|_| !wishes.should_hold_prompts);
         match prompt {
-            None if wishes.end => Some(Say::Close),
-            _ if !self.greeted => Some(self.control(json!({ "subtype": "initialize" }))),
-            Some(prompt) if self.open => {
-                let message = json!({ "role": "user", "content": [{ "type": "text", "text": prompt }] });
+            None if wishes.should_close_input => Some(InputAction::Close),
+            _ if !self.has_sent_initialize => {
+                Some(self.control_request(json!({ "subtype": "initialize" })))
+            }
+            Some(prompt) if self.is_session_open => {
+                let message =
+                    json!({ "role": "user", "content": [{ "type": "text", "text": prompt }] });
                 let line = json!({ "type": "user", "message": message, "parent_tool_use_id": null, "session_id": "" });
-                Some(Say::Line(line.to_string()))
+                Some(InputAction::Line(line.to_string()))
             }
             _ => None,
         }
     }
 
-    fn judge(&self, exit: &Exit) -> Judgement {
-        let course = Course {
-            failed: self.failed.as_ref(),
-            open: self.open,
-            turn: self.turn.as_ref().map(|it| it.cancelled),
-            last: self.last.as_ref().map(Option::as_ref),
-            closed: self.closed,
-            words: &self.words,
+    fn assess_exit(&self, exit: &Exit) -> ExitAssessment {
+        let course = ConversationProgress {
+            start_failure: self.start_failure.as_ref(),
+            is_session_open: self.is_session_open,
+            running_turn: self.turn.as_ref().map(|it| it.is_cancelled),
+            last_turn_failure: self.last_turn_failure.as_ref().map(Option::as_ref),
+            is_input_closed: self.is_input_closed,
+            answer: &self.answer,
             errors: &self.errors,
-            books: &self.books,
+            usage_total: &self.usage_total,
         };
-        course.judge(exit)
+        course.assess_exit(exit)
     }
 }
 

@@ -1,42 +1,55 @@
 //! Tests of conversations with Claude Code, as observed with version 2.1.197.
 
 use regatta_core::agent::Runtime;
-use regatta_core::session::{Answer, Class, Said, Stop, Usage, Want};
+use regatta_core::agent_protocol::{
+    AgentEvent, FailureClass, RequestAnswer, RequestContent, StopReason, Usage,
+};
 use regatta_engine::ports::agents::Exit;
 use serde_json::{Value, json};
 
-use crate::driver::Say;
-use crate::drivers::replay::{Stage, setup};
+use crate::driver::InputAction;
+use crate::drivers::harness::{DriverHarness, setup};
 
-fn only(lines: Vec<Value>) -> Value {
+fn single_line(lines: Vec<Value>) -> Value {
     let [line] = lines.try_into().expect("one line");
     line
 }
 
-fn working() -> Stage {
-    let mut stage = Stage::new(setup(Runtime::Claude { argv: vec!["claude".to_owned()] }));
-    stage.wish(|it| it.prompts = vec!["Do it, with the secret.".to_owned()]);
-    let hello = only(stage.lines());
+fn session_with_prompt() -> DriverHarness {
+    let mut stage = DriverHarness::new(setup(Runtime::Claude {
+        argv: vec!["claude".to_owned()],
+    }));
+    stage.update_input(|it| it.prompts = vec!["Do it, with the secret.".to_owned()]);
+    let hello = single_line(stage.send_lines());
     assert_eq!(hello["request"]["subtype"], "initialize");
-    let said = stage.out(json!({ "type": "control_response", "response": { "subtype": "success", "request_id": hello["request_id"], "response": {} } }));
-    assert_eq!(said, vec![Said::Started { session: Some(stage.setup.session_id()), model: None }]);
-    let prompt = only(stage.lines());
-    assert_eq!(prompt["message"]["content"][0]["text"], "Do it, with the secret.");
-    stage.out(json!({ "type": "system", "subtype": "init", "model": "opus" }));
+    let said = stage.output(json!({ "type": "control_response", "response": { "subtype": "success", "request_id": hello["request_id"], "response": {} } }));
+    assert_eq!(
+        said,
+        vec![AgentEvent::Started {
+            session: Some(stage.setup.session_id()),
+            model: None
+        }]
+    );
+    let prompt = single_line(stage.send_lines());
+    assert_eq!(
+        prompt["message"]["content"][0]["text"],
+        "Do it, with the secret."
+    );
+    stage.output(json!({ "type": "system", "subtype": "init", "model": "opus" }));
     stage
 }
 
-fn assistant(id: &str, content: Value) -> Value {
+fn assistant_message(id: &str, content: Value) -> Value {
     let usage = json!({ "input_tokens": 10, "cache_read_input_tokens": 100, "cache_creation_input_tokens": 20, "output_tokens": 1 });
     json!({ "type": "assistant", "message": { "id": id, "content": [content], "usage": usage }, "parent_tool_use_id": null })
 }
 
-fn can_use(id: &str) -> Value {
+fn tool_permission_request(id: &str) -> Value {
     json!({ "type": "control_request", "request_id": id, "request": { "subtype": "can_use_tool", "tool_name": "Bash",
         "input": { "command": "echo [redacted]" }, "tool_use_id": "toolu_1" } })
 }
 
-fn result(fields: Value) -> Value {
+fn result_message(fields: Value) -> Value {
     let mut result = json!({ "type": "result", "subtype": "success", "is_error": false, "result": "Done.", "stop_reason": "end_turn",
         "total_cost_usd": 0.0008, "usage": { "input_tokens": 20 },
         "modelUsage": { "opus": { "inputTokens": 20, "outputTokens": 14, "cacheReadInputTokens": 200, "cacheCreationInputTokens": 40, "contextWindow": 1000 } } });
@@ -48,42 +61,82 @@ fn result(fields: Value) -> Value {
 
 #[test]
 fn turn_is_translated_and_usage_is_counted_once() {
-    let mut stage = working();
-    stage.out(assistant("m1", json!({ "type": "thinking", "thinking": "hm" })));
-    stage.out(assistant(
+    let mut stage = session_with_prompt();
+    stage.output(assistant_message(
+        "m1",
+        json!({ "type": "thinking", "thinking": "hm" }),
+    ));
+    stage.output(assistant_message(
         "m1",
         json!({ "type": "tool_use", "id": "toolu_1", "name": "Bash", "input": { "command": "ls" } }),
     ));
-    let said = stage.out(can_use("c-1"));
-    let [Said::Asked(asked)] = said.as_slice() else { panic!("{said:?}") };
-    assert!(matches!(&asked.want, Want::Permission { tool, .. } if tool.command.as_deref() == Some("echo [redacted]")));
-    stage.wish(|it| it.answers.push(("c-1".to_owned(), Answer::Allow)));
-    let allowed = only(stage.lines());
-    // The input from the journal must not be sent back, because it may be redacted.
-    assert_eq!(allowed["response"]["response"], json!({ "behavior": "allow", "updatedInput": {} }));
-    let said = stage.out(json!({ "type": "user", "message": { "content": [{ "type": "tool_result", "tool_use_id": "toolu_1", "content": "a.txt", "is_error": false }] } }));
-    assert!(matches!(said.as_slice(), [Said::Tool(tool)] if tool.output.as_deref() == Some("a.txt")));
-    stage.out(assistant("m2", json!({ "type": "text", "text": "Done." })));
-    let estimate = Usage { input: 20, cached_input: 200, cache_write: 40, output: 2, micro_usd: None };
+    let said = stage.output(tool_permission_request("c-1"));
+    let [AgentEvent::RequestMade(asked)] = said.as_slice() else {
+        panic!("{said:?}")
+    };
     assert!(
-        stage.said.contains(&Said::Usage { session: Some(stage.setup.session_id()), usage: estimate }),
-        "{:?}",
-        stage.said
+        matches!(&asked.content, RequestContent::Permission { tool, .. } if tool.command.as_deref() == Some("echo [redacted]"))
     );
-    stage.out(result(json!({})));
-    let total = Usage { output: 14, micro_usd: Some(800), ..estimate };
-    stage.wish(|it| it.prompts.push("Again.".to_owned()));
-    assert_eq!(only(stage.lines())["type"], "user");
-    stage.out(assistant("m3", json!({ "type": "text", "text": "Well." })));
-    assert!(stage.said.contains(&Said::Context { used: 131, size: 1000 }));
-    stage.out(result(json!({ "result": "Well.", "total_cost_usd": 0.0012, "modelUsage": { "opus": { "inputTokens": 30, "outputTokens": 21, "cacheReadInputTokens": 300, "cacheCreationInputTokens": 60 } } })));
-    stage.wish(|it| it.end = true);
-    assert_eq!(stage.say(), vec![Say::Close]);
-    let judged = stage.judge(&Exit::Code(0));
+    stage.update_input(|it| it.answers.push(("c-1".to_owned(), RequestAnswer::Allow)));
+    let allowed = single_line(stage.send_lines());
+    // The input from the journal must not be sent back, because it may be redacted.
+    assert_eq!(
+        allowed["response"]["response"],
+        json!({ "behavior": "allow", "updatedInput": {} })
+    );
+    let said = stage.output(json!({ "type": "user", "message": { "content": [{ "type": "tool_result", "tool_use_id": "toolu_1", "content": "a.txt", "is_error": false }] } }));
+    assert!(
+        matches!(said.as_slice(), [AgentEvent::Tool(tool)] if tool.output.as_deref() == Some("a.txt"))
+    );
+    stage.output(assistant_message(
+        "m2",
+        json!({ "type": "text", "text": "Done." }),
+    ));
+    let estimate = Usage {
+        input: 20,
+        cached_input: 200,
+        cache_write: 40,
+        output: 2,
+        micro_usd: None,
+    };
+    assert!(
+        stage.events.contains(&AgentEvent::Usage {
+            session: Some(stage.setup.session_id()),
+            usage: estimate
+        }),
+        "{:?}",
+        stage.events
+    );
+    stage.output(result_message(json!({})));
+    let total = Usage {
+        output: 14,
+        micro_usd: Some(800),
+        ..estimate
+    };
+    stage.update_input(|it| it.prompts.push("Again.".to_owned()));
+    assert_eq!(single_line(stage.send_lines())["type"], "user");
+    stage.output(assistant_message(
+        "m3",
+        json!({ "type": "text", "text": "Well." }),
+    ));
+    assert!(stage.events.contains(&AgentEvent::Context {
+        used: 131,
+        size: 1000
+    }));
+    stage.output(result_message(json!({ "result": "Well.", "total_cost_usd": 0.0012, "modelUsage": { "opus": { "inputTokens": 30, "outputTokens": 21, "cacheReadInputTokens": 300, "cacheCreationInputTokens": 60 } } })));
+    stage.update_input(|it| it.should_close_input = true);
+    assert_eq!(stage.send_inputs(), vec![InputAction::Close]);
+    let judged = stage.assess_exit(&Exit::Code(0));
     assert_eq!((judged.class, judged.detail.as_str()), (None, "Well."));
     assert_eq!(
         judged.usage[0].1,
-        Usage { input: 30, cached_input: 300, cache_write: 60, output: 21, micro_usd: Some(1200) }
+        Usage {
+            input: 30,
+            cached_input: 300,
+            cache_write: 60,
+            output: 21,
+            micro_usd: Some(1200)
+        }
     );
     assert_ne!(judged.usage[0].1, total);
     stage.check_replay();
@@ -91,25 +144,37 @@ fn turn_is_translated_and_usage_is_counted_once() {
 
 #[test]
 fn interrupt_denies_open_requests() {
-    let mut stage = working();
-    stage.out(can_use("c-1"));
-    stage.out(can_use("c-2"));
-    stage.wish(|it| it.cancels = 1);
-    let lines = stage.lines();
+    let mut stage = session_with_prompt();
+    stage.output(tool_permission_request("c-1"));
+    stage.output(tool_permission_request("c-2"));
+    stage.update_input(|it| it.cancels = 1);
+    let lines = stage.send_lines();
     assert_eq!(lines[0]["request"]["subtype"], "interrupt");
     for (line, id) in lines[1..].iter().zip(["c-1", "c-2"]) {
         assert_eq!(
-            (&line["response"]["request_id"], &line["response"]["response"]["behavior"]),
+            (
+                &line["response"]["request_id"],
+                &line["response"]["response"]["behavior"]
+            ),
             (&json!(id), &json!("deny"))
         );
     }
     assert_eq!(lines.len(), 3);
     // The program may withdraw the requests by itself at the same time.
-    assert_eq!(stage.out(json!({ "type": "control_cancel_request", "request_id": "c-1" })), vec![]);
-    stage.out(result(json!({ "subtype": "error_during_execution", "is_error": true, "terminal_reason": "aborted_streaming", "modelUsage": {} })));
-    assert!(matches!(stage.said.last(), Some(Said::TurnEnded { stop: Stop::Cancelled, .. })));
-    stage.wish(|it| it.prompts.push("Again.".to_owned()));
-    assert_eq!(only(stage.lines())["type"], "user");
+    assert_eq!(
+        stage.output(json!({ "type": "control_cancel_request", "request_id": "c-1" })),
+        vec![]
+    );
+    stage.output(result_message(json!({ "subtype": "error_during_execution", "is_error": true, "terminal_reason": "aborted_streaming", "modelUsage": {} })));
+    assert!(matches!(
+        stage.events.last(),
+        Some(AgentEvent::TurnEnded {
+            stop: StopReason::Cancelled,
+            ..
+        })
+    ));
+    stage.update_input(|it| it.prompts.push("Again.".to_owned()));
+    assert_eq!(single_line(stage.send_lines())["type"], "user");
     stage.check_replay();
 }
 
@@ -119,76 +184,126 @@ fn result_with_an_error_is_a_failure_despite_its_subtype_success() {
         (
             json!({ "is_error": true, "api_error_status": 529, "result": "API Error: 529" }),
             "server_error",
-            Class::Overloaded,
+            FailureClass::Overloaded,
         ),
         (
-            json!({ "is_error": true, "api_error_status": 429, "result": "API Error: Request rejected (429) · nope" }),
+            json!({ "is_error": true, "api_error_status": 429, "result": "API Error: Request \
+                rejected (429) · nope" }),
             "rate_limit",
-            Class::RateLimit,
+            FailureClass::RateLimit,
         ),
         (
-            json!({ "is_error": true, "api_error_status": 401, "result": "Failed to authenticate. API Error: 401 nope" }),
+            json!({ "is_error": true, "api_error_status": 401, "result": "Failed to authenticate. \
+                API Error: 401 nope" }),
             "authentication_failed",
-            Class::Auth,
+            FailureClass::Auth,
         ),
-        (json!({ "is_error": true, "result": "Prompt is too long" }), "unknown", Class::ContextFull),
+        (
+            json!({ "is_error": true, "result": "Prompt is too long" }),
+            "unknown",
+            FailureClass::ContextFull,
+        ),
         (
             json!({ "subtype": "error_during_execution", "is_error": true, "result": "", "errors": ["boom"] }),
             "unknown",
-            Class::Crashed,
+            FailureClass::Crashed,
         ),
-        (json!({ "stop_reason": "refusal" }), "unknown", Class::Refused),
+        (
+            json!({ "stop_reason": "refusal" }),
+            "unknown",
+            FailureClass::Refused,
+        ),
     ] {
-        let mut stage = working();
-        let mut failed = assistant("m", json!({ "type": "text", "text": "x" }));
+        let mut stage = session_with_prompt();
+        let mut failed = assistant_message("m", json!({ "type": "text", "text": "x" }));
         failed["error"] = json!(kind);
-        stage.out(failed);
-        if class == Class::RateLimit {
-            let said = stage.out(json!({ "type": "rate_limit_event", "rate_limit_info": { "status": "rejected", "resetsAt": 1_763_240_400 } }));
-            assert!(matches!(said.as_slice(), [Said::Limited { until_wall: Some(1_763_240_400_000), .. }]), "{said:?}");
+        stage.output(failed);
+        if class == FailureClass::RateLimit {
+            let said = stage.output(json!({ "type": "rate_limit_event", "rate_limit_info": { "status": "rejected", "resetsAt": 1_763_240_400 } }));
+            assert!(
+                matches!(
+                    said.as_slice(),
+                    [AgentEvent::Limited {
+                        deadline_unix_ms: Some(1_763_240_400_000),
+                        ..
+                    }]
+                ),
+                "{said:?}"
+            );
         }
-        let said = stage.out(result(fields));
+        let said = stage.output(result_message(fields));
         assert!(
-            matches!(said.last(), Some(Said::TurnEnded { class: Some(it), .. }) if *it == class),
+            matches!(said.last(), Some(AgentEvent::TurnEnded { class: Some(it), .. }) if *it == class),
             "{class}: {said:?}"
         );
-        if class == Class::RateLimit {
-            assert!(said.iter().any(|it| matches!(it, Said::Limited { until_wall: Some(1_763_240_400_000), .. })));
+        if class == FailureClass::RateLimit {
+            assert!(said.iter().any(|it| matches!(
+                it,
+                AgentEvent::Limited {
+                    deadline_unix_ms: Some(1_763_240_400_000),
+                    ..
+                }
+            )));
         }
-        assert_eq!(stage.judge(&Exit::Code(1)).class, Some(class));
+        assert_eq!(stage.assess_exit(&Exit::Code(1)).class, Some(class));
         stage.check_replay();
     }
 }
 
 #[test]
 fn questions_of_claude_become_questions_and_hook_callbacks_are_refused() {
-    let mut stage = working();
-    let questions =
-        json!([{ "question": "Which colour?", "header": "C", "options": [{ "label": "Red" }, { "label": "Blue" }] }]);
-    let said = stage.out(json!({ "type": "control_request", "request_id": "q", "request": { "subtype": "can_use_tool", "tool_name": "AskUserQuestion", "input": { "questions": questions } } }));
-    let [Said::Asked(asked)] = said.as_slice() else { panic!("{said:?}") };
-    assert!(matches!(&asked.want, Want::Question { choices, .. } if choices == &["Red", "Blue"]));
-    stage.wish(|it| it.answers.push(("q".to_owned(), Answer::Text { text: "Green".to_owned() })));
+    let mut stage = session_with_prompt();
+    let questions = json!([{ "question": "Which colour?", "header": "C", "options": [{ "label": "Red" }, { "label": "Blue" }] }]);
+    let said = stage.output(json!({ "type": "control_request", "request_id": "q", "request": { "subtype": "can_use_tool", "tool_name": "AskUserQuestion", "input": { "questions": questions } } }));
+    let [AgentEvent::RequestMade(asked)] = said.as_slice() else {
+        panic!("{said:?}")
+    };
+    assert!(
+        matches!(&asked.content, RequestContent::Question { choices, .. } if choices == &["Red", "Blue"])
+    );
+    stage.update_input(|it| {
+        it.answers.push((
+            "q".to_owned(),
+            RequestAnswer::Text {
+                text: "Green".to_owned(),
+            },
+        ))
+    });
     assert_eq!(
-        only(stage.lines())["response"]["response"]["updatedInput"]["answers"],
+        single_line(stage.send_lines())["response"]["response"]["updatedInput"]["answers"],
         json!({ "Which colour?": "Green" })
     );
-    stage.out(json!({ "type": "control_request", "request_id": "h", "request": { "subtype": "hook_callback" } }));
-    assert_eq!(only(stage.lines())["response"]["subtype"], "error");
+    stage.output(json!({ "type": "control_request", "request_id": "h", "request": { "subtype": "hook_callback" } }));
+    assert_eq!(
+        single_line(stage.send_lines())["response"]["subtype"],
+        "error"
+    );
     stage.check_replay();
 }
 
 #[test]
 fn error_output_before_the_first_turn_is_the_reason() {
-    let mut stage = Stage::new(setup(Runtime::Claude { argv: vec!["claude".to_owned()] }));
-    stage.say();
-    stage.err("Error: Session ID 0 is already in use.");
-    assert_eq!(stage.judge(&Exit::Code(1)).class, Some(Class::BadConfig));
-    let mut gone = Stage::new(setup(Runtime::Claude { argv: vec!["claude".to_owned()] }));
-    gone.say();
-    gone.out(result(json!({ "subtype": "error_during_execution", "is_error": true, "result": "", "errors": ["No conversation found with session ID: x"] })));
-    assert_eq!(gone.say(), vec![Say::Close]);
-    assert!(gone.judge(&Exit::Code(1)).detail.contains("No conversation found"));
+    let mut stage = DriverHarness::new(setup(Runtime::Claude {
+        argv: vec!["claude".to_owned()],
+    }));
+    stage.send_inputs();
+    stage.error_output("Error: Session ID 0 is already in use.");
+    assert_eq!(
+        stage.assess_exit(&Exit::Code(1)).class,
+        Some(FailureClass::BadConfig)
+    );
+    let mut gone = DriverHarness::new(setup(Runtime::Claude {
+        argv: vec!["claude".to_owned()],
+    }));
+    gone.send_inputs();
+    gone.output(result_message(json!({ "subtype": "error_during_execution", "is_error": true, "result": "", "errors": ["No conversation \
+        found with session ID: x"] })));
+    assert_eq!(gone.send_inputs(), vec![InputAction::Close]);
+    assert!(
+        gone.assess_exit(&Exit::Code(1))
+            .detail
+            .contains("No conversation found")
+    );
     gone.check_replay();
 }
 
@@ -196,28 +311,73 @@ fn error_output_before_the_first_turn_is_the_reason() {
 #[test]
 fn s13_a_permission_request_shows_the_object_of_the_tool() {
     for (name, input, shown) in [
-        ("WebFetch", json!({ "url": "https://docs.rs/serde", "prompt": "look" }), "WebFetch: https://docs.rs/serde"),
-        ("WebSearch", json!({ "query": "rust" }), r#"WebSearch: {"query":"rust"}"#),
-        ("Write", json!({ "file_path": "/w/a.rs", "content": "x" }), "Write: /w/a.rs"),
-        ("Bash", json!({ "command": "make", "description": "Builds" }), "make"),
-        ("KillShell", json!({ "shell_id": "7" }), r#"KillShell: {"shell_id":"7"}"#),
-        ("mcp__github__merge", json!({ "pull": 3 }), r#"mcp__github__merge: {"pull":3}"#),
-        ("mcp__docker__run", json!({ "command": "ls", "image": "x" }), r#"{"command":"ls","image":"x"}"#),
-        ("mcp__linear__list_teams", json!({}), "mcp__linear__list_teams"),
+        (
+            "WebFetch",
+            json!({ "url": "https://docs.rs/serde", "prompt": "look" }),
+            "WebFetch: https://docs.rs/serde",
+        ),
+        (
+            "WebSearch",
+            json!({ "query": "rust" }),
+            r#"WebSearch: {"query":"rust"}"#,
+        ),
+        (
+            "Write",
+            json!({ "file_path": "/w/a.rs", "content": "x" }),
+            "Write: /w/a.rs",
+        ),
+        (
+            "Bash",
+            json!({ "command": "make", "description": "Builds" }),
+            "make",
+        ),
+        (
+            "KillShell",
+            json!({ "shell_id": "7" }),
+            r#"KillShell: {"shell_id":"7"}"#,
+        ),
+        (
+            "mcp__github__merge",
+            json!({ "pull": 3 }),
+            r#"mcp__github__merge: {"pull":3}"#,
+        ),
+        (
+            "mcp__docker__run",
+            json!({ "command": "ls", "image": "x" }),
+            r#"{"command":"ls","image":"x"}"#,
+        ),
+        (
+            "mcp__linear__list_teams",
+            json!({}),
+            "mcp__linear__list_teams",
+        ),
     ] {
-        let mut stage = working();
-        let said = stage.out(json!({ "type": "control_request", "request_id": "c-1", "request":
-            { "subtype": "can_use_tool", "tool_name": name, "input": input, "tool_use_id": "t" } }));
-        let [Said::Asked(asked)] = said.as_slice() else { panic!("{said:?}") };
-        let Want::Permission { tool, .. } = &asked.want else { panic!("{asked:?}") };
+        let mut stage = session_with_prompt();
+        let said = stage.output(
+            json!({ "type": "control_request", "request_id": "c-1", "request":
+            { "subtype": "can_use_tool", "tool_name": name, "input": input, "tool_use_id": "t" } }),
+        );
+        let [AgentEvent::RequestMade(asked)] = said.as_slice() else {
+            panic!("{said:?}")
+        };
+        let RequestContent::Permission { tool, .. } = &asked.content else {
+            panic!("{asked:?}")
+        };
         assert!(tool.describe().contains(shown), "{}", tool.describe());
-        assert_eq!(tool.hides_its_object(), None, "{tool:?}");
+        assert_eq!(tool.undecidable_reason(), None, "{tool:?}");
     }
-    let mut stage = working();
+    let mut stage = session_with_prompt();
     let long = "a".repeat(20_000);
-    let said = stage.out(json!({ "type": "control_request", "request_id": "c-1", "request":
+    let said = stage.output(json!({ "type": "control_request", "request_id": "c-1", "request":
         { "subtype": "can_use_tool", "tool_name": "Bash", "input": { "command": long }, "tool_use_id": "t" } }));
-    let [Said::Asked(asked)] = said.as_slice() else { panic!("{said:?}") };
-    let Want::Permission { tool, .. } = &asked.want else { panic!("{asked:?}") };
-    assert!(tool.is_cut && tool.hides_its_object().is_some(), "{tool:?}");
+    let [AgentEvent::RequestMade(asked)] = said.as_slice() else {
+        panic!("{said:?}")
+    };
+    let RequestContent::Permission { tool, .. } = &asked.content else {
+        panic!("{asked:?}")
+    };
+    assert!(
+        tool.is_cut && tool.undecidable_reason().is_some(),
+        "{tool:?}"
+    );
 }

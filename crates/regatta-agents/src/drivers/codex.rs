@@ -4,114 +4,141 @@
 //! Its usage is cumulative over the thread, also over a resumed one, and its input includes cached
 //! input.
 
-use regatta_core::session::{Class, PlanEntry, Said, Stop, Tool, ToolKind, ToolStatus, Usage};
-use regatta_engine::ports::agents::{Exit, Wishes};
+use regatta_core::agent_protocol::{
+    AgentEvent, FailureClass, PlanEntry, StopReason, ToolCall, ToolKind, ToolStatus, Usage,
+};
+use regatta_engine::ports::agents::{Exit, SessionInput};
 use serde_json::Value;
 
-use super::Setup;
-use super::common::{Course, Ledger, Tail, unreadable};
-use super::input::{read_input, whole_or_cut};
-use super::verdict::{Trouble, shorten};
-use crate::driver::{Driver, Judgement, Record, Say, Stream};
+use super::DriverSetup;
+use super::common::{ConversationProgress, TextTail, UsageTotal, unreadable_line_notice};
+use super::error_class::{ProgramFailure, shorten};
+use super::input::{cut_to_limit, read_input};
+use crate::driver::{Driver, ExitAssessment, InputAction, JournalRecord, JournalStream};
 
 /// The maximum length of a tool's output that is kept, in characters.
-pub(super) const OUTPUT: usize = 4000;
+pub(super) const MAX_TOOL_OUTPUT_CHARS: usize = 4000;
 
-pub(super) struct Codex {
-    said: bool,
-    open: bool,
-    running: bool,
-    last: Option<Option<Trouble>>,
+pub(super) struct CodexExecDriver {
+    has_sent_prompt: bool,
+    is_thread_open: bool,
+    is_turn_running: bool,
+    last_turn_failure: Option<Option<ProgramFailure>>,
     /// The last error that the program reported. Not every error ends the turn.
-    trouble: Option<String>,
-    books: Ledger,
-    words: Tail,
-    errors: Tail,
-    closed: bool,
+    last_error: Option<String>,
+    usage_total: UsageTotal,
+    answer: TextTail,
+    errors: TextTail,
+    is_input_closed: bool,
 }
 
-impl Codex {
-    pub(super) fn new(setup: &Setup) -> Codex {
-        Codex {
-            said: false,
-            open: false,
-            running: false,
-            last: None,
-            trouble: None,
-            books: Ledger::from(setup.used),
-            words: Tail::of_answer(),
-            errors: Tail::default(),
-            closed: false,
+impl CodexExecDriver {
+    pub(super) fn new(setup: &DriverSetup) -> CodexExecDriver {
+        CodexExecDriver {
+            has_sent_prompt: false,
+            is_thread_open: false,
+            is_turn_running: false,
+            last_turn_failure: None,
+            last_error: None,
+            usage_total: UsageTotal::from_usage(setup.used),
+            answer: TextTail::for_answer(),
+            errors: TextTail::default(),
+            is_input_closed: false,
         }
     }
 
-    fn heard(&mut self, line: &str, at: u64) -> Vec<Said> {
+    fn on_output(&mut self, line: &str, at: u64) -> Vec<AgentEvent> {
         let Ok(event @ Value::Object(_)) = serde_json::from_str::<Value>(line) else {
             self.errors.add_line(line);
-            return vec![unreadable(line)];
+            return vec![unreadable_line_notice(line)];
         };
         match event["type"].as_str().unwrap_or_default() {
             "thread.started" => {
                 let session = event["thread_id"].as_str().map(str::to_owned);
-                self.open = true;
-                self.books.session.clone_from(&session);
-                vec![Said::Started { session, model: None }]
+                self.is_thread_open = true;
+                self.usage_total.session.clone_from(&session);
+                vec![AgentEvent::Started {
+                    session,
+                    model: None,
+                }]
             }
             "turn.started" => {
-                self.running = true;
-                vec![Said::TurnStarted { n: 0 }]
+                self.is_turn_running = true;
+                vec![AgentEvent::TurnStarted { n: 0 }]
             }
             "item.started" | "item.updated" | "item.completed" => {
                 let done = event["type"] == "item.completed";
-                self.item(&event["item"], done)
+                self.on_item(&event["item"], done)
             }
             "turn.completed" => {
-                self.running = false;
-                self.last = Some(None);
-                let mut said: Vec<Said> = self.books.reach(usage(&event["usage"], &SNAKE)).into_iter().collect();
-                let detail = self.words.text().to_owned();
-                said.push(Said::TurnEnded { stop: Stop::EndTurn, class: None, detail });
+                self.is_turn_running = false;
+                self.last_turn_failure = Some(None);
+                let mut said: Vec<AgentEvent> = self
+                    .usage_total
+                    .raise_to(read_usage(&event["usage"], &SNAKE_CASE_NAMES))
+                    .into_iter()
+                    .collect();
+                let detail = self.answer.text().to_owned();
+                said.push(AgentEvent::TurnEnded {
+                    stop: StopReason::EndTurn,
+                    class: None,
+                    detail,
+                });
                 said
             }
             "turn.failed" => {
-                self.running = false;
-                let words = event["error"]["message"].as_str().unwrap_or("The turn failed.");
-                let trouble = Trouble::read(words, None, &event["error"], at);
-                let said = trouble.ends_turn();
-                self.last = Some(Some(trouble));
+                self.is_turn_running = false;
+                let words = event["error"]["message"]
+                    .as_str()
+                    .unwrap_or("The turn failed.");
+                let trouble = ProgramFailure::classify(words, None, &event["error"], at);
+                let said = trouble.turn_end_events();
+                self.last_turn_failure = Some(Some(trouble));
                 said
             }
             // A reconnection is reported as an error too, so the error is only remembered.
             "error" => {
                 let text = event["message"].as_str().unwrap_or_default().to_owned();
-                self.trouble = Some(text.clone());
-                vec![Said::Notice { text }]
+                self.last_error = Some(text.clone());
+                vec![AgentEvent::Notice { text }]
             }
             _ => vec![],
         }
     }
 
-    fn item(&mut self, item: &Value, done: bool) -> Vec<Said> {
+    fn on_item(&mut self, item: &Value, done: bool) -> Vec<AgentEvent> {
         let text = || item["text"].as_str().unwrap_or_default().to_owned();
         match item["type"].as_str().unwrap_or_default() {
             "agent_message" if done => {
-                self.words.clear();
-                self.words.add(&text());
-                vec![Said::Message { text: text() }]
+                self.answer.clear();
+                self.answer.add(&text());
+                vec![AgentEvent::Message { text: text() }]
             }
-            "reasoning" if done => vec![Said::Thought { text: text() }],
+            "reasoning" if done => vec![AgentEvent::Thought { text: text() }],
             "todo_list" => {
-                let entries = item["items"].as_array().into_iter().flatten().map(|it| PlanEntry {
-                    text: it["text"].as_str().unwrap_or_default().to_owned(),
-                    status: if it["completed"] == true { ToolStatus::Completed } else { ToolStatus::Pending },
-                });
-                vec![Said::Plan { entries: entries.collect() }]
+                let entries = item["items"]
+                    .as_array()
+                    .into_iter()
+                    .flatten()
+                    .map(|it| PlanEntry {
+                        text: it["text"].as_str().unwrap_or_default().to_owned(),
+                        status: if it["completed"] == true {
+                            ToolStatus::Completed
+                        } else {
+                            ToolStatus::Pending
+                        },
+                    });
+                vec![AgentEvent::Plan {
+                    entries: entries.collect(),
+                }]
             }
             "error" if done => {
-                vec![Said::Notice { text: item["message"].as_str().unwrap_or_default().to_owned() }]
+                vec![AgentEvent::Notice {
+                    text: item["message"].as_str().unwrap_or_default().to_owned(),
+                }]
             }
             "command_execution" | "file_change" | "mcp_tool_call" | "web_search" => {
-                vec![Said::Tool(tool(item, "aggregated_output"))]
+                vec![AgentEvent::Tool(read_tool_call(item, "aggregated_output"))]
             }
             _ => vec![],
         }
@@ -119,13 +146,23 @@ impl Codex {
 }
 
 /// The field names of the counts, which differ between the two streams.
-pub(super) struct Names(&'static str, &'static str, &'static str, &'static str);
-const SNAKE: Names = Names("input_tokens", "cached_input_tokens", "cache_write_input_tokens", "output_tokens");
-pub(super) const CAMEL: Names = Names("inputTokens", "cachedInputTokens", "cacheWriteInputTokens", "outputTokens");
+pub(super) struct UsageFieldNames(&'static str, &'static str, &'static str, &'static str);
+const SNAKE_CASE_NAMES: UsageFieldNames = UsageFieldNames(
+    "input_tokens",
+    "cached_input_tokens",
+    "cache_write_input_tokens",
+    "output_tokens",
+);
+pub(super) const CAMEL_CASE_NAMES: UsageFieldNames = UsageFieldNames(
+    "inputTokens",
+    "cachedInputTokens",
+    "cacheWriteInputTokens",
+    "outputTokens",
+);
 
 /// Reads the usage. Codex includes cached and cache-written tokens in its input; here each token is
 /// counted once.
-pub(super) fn usage(of: &Value, names: &Names) -> Usage {
+pub(super) fn read_usage(of: &Value, names: &UsageFieldNames) -> Usage {
     let count = |name: &str| of[name].as_u64().unwrap_or(0);
     let (all, cached, written) = (count(names.0), count(names.1), count(names.2));
     Usage {
@@ -139,19 +176,36 @@ pub(super) fn usage(of: &Value, names: &Names) -> Usage {
 
 /// Removes the shell that Codex puts around a command, so that rules for commands match. A command
 /// that is not clearly a single quoted script stays unchanged.
-pub(super) fn unwrapped(command: &str) -> &str {
-    let shells =
-        ["/bin/bash -lc ", "/usr/bin/bash -lc ", "bash -lc ", "/bin/sh -c ", "/bin/zsh -lc ", "/usr/bin/zsh -lc "];
-    let script = shells.iter().find_map(|it| command.strip_prefix(it)).unwrap_or(command);
-    match script.strip_prefix('\'').and_then(|it| it.strip_suffix('\'')) {
+pub(super) fn unwrap_shell(command: &str) -> &str {
+    let shells = [
+        "/bin/bash -lc ",
+        "/usr/bin/bash -lc ",
+        "bash -lc ",
+        "/bin/sh -c ",
+        "/bin/zsh -lc ",
+        "/usr/bin/zsh -lc ",
+    ];
+    let script = shells
+        .iter()
+        .find_map(|it| command.strip_prefix(it))
+        .unwrap_or(command);
+    match script
+        .strip_prefix('\'')
+        .and_then(|it| it.strip_suffix('\''))
+    {
         Some(inner) if !inner.contains('\'') => inner,
-        _ if script.chars().all(|it| it.is_alphanumeric() || "-_./".contains(it)) => script,
+        _ if script
+            .chars()
+            .all(|it| it.is_alphanumeric() || "-_./".contains(it)) =>
+        {
+            script
+        }
         _ => command,
     }
 }
 
 /// Builds a tool call from an item of either stream.
-pub(super) fn tool(item: &Value, output: &str) -> Tool {
+pub(super) fn read_tool_call(item: &Value, output: &str) -> ToolCall {
     let word = |name: &str| item[name].as_str().unwrap_or_default().to_owned();
     let kind = word("type");
     let status = match item["status"].as_str().unwrap_or_default() {
@@ -160,15 +214,26 @@ pub(super) fn tool(item: &Value, output: &str) -> Tool {
         _ => ToolStatus::InProgress,
     };
     let changes = item["changes"].as_array().into_iter().flatten();
-    let paths: Vec<String> = changes.filter_map(|it| it["path"].as_str()).map(str::to_owned).collect();
-    let mut tool = Tool { id: word("id"), status, paths, ..Tool::default() };
+    let paths: Vec<String> = changes
+        .filter_map(|it| it["path"].as_str())
+        .map(str::to_owned)
+        .collect();
+    let mut tool = ToolCall {
+        id: word("id"),
+        status,
+        paths,
+        ..ToolCall::default()
+    };
     match kind.as_str() {
         "command_execution" | "commandExecution" => {
-            let command = unwrapped(item["command"].as_str().unwrap_or_default());
+            let command = unwrap_shell(item["command"].as_str().unwrap_or_default());
             tool.kind = ToolKind::Execute;
-            (tool.command, tool.is_cut) = whole_or_cut(command);
+            (tool.command, tool.is_cut) = cut_to_limit(command);
             tool.title = shorten(command, 500);
-            tool.output = item[output].as_str().filter(|it| !it.is_empty()).map(|it| shorten(it, OUTPUT));
+            tool.output = item[output]
+                .as_str()
+                .filter(|it| !it.is_empty())
+                .map(|it| shorten(it, MAX_TOOL_OUTPUT_CHARS));
         }
         "file_change" | "fileChange" => {
             tool.kind = ToolKind::Edit;
@@ -187,49 +252,51 @@ pub(super) fn tool(item: &Value, output: &str) -> Tool {
     tool
 }
 
-impl Driver for Codex {
-    fn saw(&mut self, record: &Record) -> Vec<Said> {
+impl Driver for CodexExecDriver {
+    fn on_record(&mut self, record: &JournalRecord) -> Vec<AgentEvent> {
         match record.stream {
-            Stream::In => {
-                self.said = true;
+            JournalStream::In => {
+                self.has_sent_prompt = true;
                 vec![]
             }
-            Stream::InEnd => {
-                self.closed = true;
+            JournalStream::InEnd => {
+                self.is_input_closed = true;
                 vec![]
             }
-            Stream::Out => self.heard(&record.line, record.at),
-            Stream::Err | Stream::Mark => self.errors.aside(record),
+            JournalStream::Out => self.on_output(&record.line, record.written_unix_ms),
+            JournalStream::Err | JournalStream::Mark => self.errors.on_error_or_mark(record),
         }
     }
 
-    fn next(&self, wishes: &Wishes) -> Option<Say> {
-        if self.closed {
+    fn next_input(&self, wishes: &SessionInput) -> Option<InputAction> {
+        if self.is_input_closed {
             return None;
         }
         match wishes.prompts.first() {
-            _ if self.said => Some(Say::Close),
-            Some(prompt) if !wishes.hold => Some(Say::Line(prompt.clone())),
-            _ if wishes.end => Some(Say::Close),
+            _ if self.has_sent_prompt => Some(InputAction::Close),
+            Some(prompt) if !wishes.should_hold_prompts => Some(InputAction::Line(prompt.clone())),
+            _ if wishes.should_close_input => Some(InputAction::Close),
             _ => None,
         }
     }
 
-    fn judge(&self, exit: &Exit) -> Judgement {
-        let course = Course {
-            failed: None,
-            open: self.open,
-            turn: self.running.then_some(false),
-            last: self.last.as_ref().map(Option::as_ref),
-            closed: self.closed,
-            words: &self.words,
+    fn assess_exit(&self, exit: &Exit) -> ExitAssessment {
+        let course = ConversationProgress {
+            start_failure: None,
+            is_session_open: self.is_thread_open,
+            running_turn: self.is_turn_running.then_some(false),
+            last_turn_failure: self.last_turn_failure.as_ref().map(Option::as_ref),
+            is_input_closed: self.is_input_closed,
+            answer: &self.answer,
             errors: &self.errors,
-            books: &self.books,
+            usage_total: &self.usage_total,
         };
-        let mut judged = course.judge(exit);
+        let mut judged = course.assess_exit(exit);
         // In the middle of a turn the last error is the most likely reason.
-        if let (Some(Class::Crashed), Some(words), Exit::Code(_)) = (judged.class, &self.trouble, exit) {
-            let trouble = Trouble::read(words, None, &Value::Null, 0);
+        if let (Some(FailureClass::Crashed), Some(words), Exit::Code(_)) =
+            (judged.class, &self.last_error, exit)
+        {
+            let trouble = ProgramFailure::classify(words, None, &Value::Null, 0);
             judged.class = Some(trouble.class);
             judged.detail = format!("{} {}", judged.detail, trouble.detail);
         }
@@ -240,38 +307,60 @@ impl Driver for Codex {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::drivers::replay::{Stage, setup};
+    use crate::drivers::harness::{DriverHarness, setup};
     use regatta_core::agent::Runtime;
     use serde_json::json;
 
-    fn stage() -> Stage {
-        let mut stage = Stage::new(setup(Runtime::Codex { argv: vec!["codex".to_owned()], app_server: false }));
-        stage.wish(|it| it.prompts = vec!["Do it.\nAll of it.".to_owned()]);
-        assert_eq!(stage.say(), vec![Say::Line("Do it.\nAll of it.".to_owned()), Say::Close]);
-        stage.out(json!({ "type": "thread.started", "thread_id": "t-1" }));
-        stage.out(json!({ "type": "turn.started" }));
+    fn started_codex() -> DriverHarness {
+        let mut stage = DriverHarness::new(setup(Runtime::Codex {
+            argv: vec!["codex".to_owned()],
+            app_server: false,
+        }));
+        stage.update_input(|it| it.prompts = vec!["Do it.\nAll of it.".to_owned()]);
+        assert_eq!(
+            stage.send_inputs(),
+            vec![
+                InputAction::Line("Do it.\nAll of it.".to_owned()),
+                InputAction::Close
+            ]
+        );
+        stage.output(json!({ "type": "thread.started", "thread_id": "t-1" }));
+        stage.output(json!({ "type": "turn.started" }));
         stage
     }
 
     #[test]
     fn run_is_translated_and_usage_is_counted_once() {
-        let mut stage = stage();
+        let mut stage = started_codex();
         let command = |status: &str| json!({ "id": "i1", "type": "command_execution", "command": "ls", "aggregated_output": "a\n", "status": status });
-        stage.out(json!({ "type": "item.started", "item": command("in_progress") }));
-        stage.out(json!({ "type": "item.completed", "item": command("completed") }));
+        stage.output(json!({ "type": "item.started", "item": command("in_progress") }));
+        stage.output(json!({ "type": "item.completed", "item": command("completed") }));
         stage
-            .out(json!({ "type": "item.completed", "item": { "id": "i2", "type": "file_change", "status": "completed",
+            .output(json!({ "type": "item.completed", "item": { "id": "i2", "type": "file_change", "status": "completed",
             "changes": [{ "path": "/workspace/a", "kind": "add" }] } }));
-        stage.out(json!({ "type": "error", "message": "Reconnecting... 1/5" }));
+        stage.output(json!({ "type": "error", "message": "Reconnecting... 1/5" }));
         stage
-            .out(json!({ "type": "item.completed", "item": { "id": "i3", "type": "agent_message", "text": "Done." } }));
-        stage.out(json!({ "type": "turn.completed", "usage":
+            .output(json!({ "type": "item.completed", "item": { "id": "i3", "type": "agent_message", "text": "Done." } }));
+        stage.output(json!({ "type": "turn.completed", "usage":
             { "input_tokens": 2400, "cached_input_tokens": 2000, "cache_write_input_tokens": 0, "output_tokens": 30 } }));
-        let usage = Usage { input: 400, cached_input: 2000, cache_write: 0, output: 30, micro_usd: None };
-        assert!(stage.said.contains(&Said::Usage { session: Some("t-1".to_owned()), usage }));
-        let judged = stage.judge(&Exit::Code(0));
+        let usage = Usage {
+            input: 400,
+            cached_input: 2000,
+            cache_write: 0,
+            output: 30,
+            micro_usd: None,
+        };
+        assert!(stage.events.contains(&AgentEvent::Usage {
+            session: Some("t-1".to_owned()),
+            usage
+        }));
+        let judged = stage.assess_exit(&Exit::Code(0));
         assert_eq!((judged.class, judged.detail.as_str()), (None, "Done."));
-        let tools = stage.said.iter().filter(|it| matches!(it, Said::Tool(_))).count();
+        let tools = stage
+            .events
+            .iter()
+            .filter(|it| matches!(it, AgentEvent::Tool(_)))
+            .count();
         assert_eq!(tools, 3);
         stage.check_replay();
     }
@@ -284,22 +373,37 @@ mod tests {
             ("ls -l", "ls -l"),
             ("/bin/bash -lc 'a' 'b'", "/bin/bash -lc 'a' 'b'"),
             ("/bin/bash -lc \"echo it's\"", "/bin/bash -lc \"echo it's\""),
-            ("/bin/bash -lc 'a' ; rm -rf '/'", "/bin/bash -lc 'a' ; rm -rf '/'"),
+            (
+                "/bin/bash -lc 'a' ; rm -rf '/'",
+                "/bin/bash -lc 'a' ; rm -rf '/'",
+            ),
         ] {
-            assert_eq!(unwrapped(command), plain);
+            assert_eq!(unwrap_shell(command), plain);
         }
     }
 
     #[test]
     fn failed_turn_and_early_end_have_their_class() {
-        let mut failed = stage();
-        failed.out(json!({ "type": "turn.failed", "error": { "message": "exceeded retry limit, last status: 529" } }));
-        assert_eq!(failed.judge(&Exit::Code(1)).class, Some(Class::Overloaded));
+        let mut failed = started_codex();
+        failed.output(
+            json!({ "type": "turn.failed", "error": { "message": "exceeded retry limit, \
+            last status: 529" } }),
+        );
+        assert_eq!(
+            failed.assess_exit(&Exit::Code(1)).class,
+            Some(FailureClass::Overloaded)
+        );
         failed.check_replay();
-        let mut early = stage();
-        early.out(json!({ "type": "error", "message": "unexpected status 401 Unauthorized" }));
-        assert_eq!(early.judge(&Exit::Code(1)).class, Some(Class::Auth));
-        assert_eq!(early.judge(&Exit::Signal(9)).class, Some(Class::Crashed));
+        let mut early = started_codex();
+        early.output(json!({ "type": "error", "message": "unexpected status 401 Unauthorized" }));
+        assert_eq!(
+            early.assess_exit(&Exit::Code(1)).class,
+            Some(FailureClass::Auth)
+        );
+        assert_eq!(
+            early.assess_exit(&Exit::Signal(9)).class,
+            Some(FailureClass::Crashed)
+        );
         early.check_replay();
     }
 }

@@ -3,78 +3,103 @@
 //! It gets only the first prompt. Later prompts need a new attempt, because a program that has read
 //! its input to the end accepts no more.
 
-use regatta_core::session::{Class, Said};
-use regatta_engine::ports::agents::{Exit, Wishes};
+use regatta_core::agent_protocol::{AgentEvent, FailureClass};
+use regatta_engine::ports::agents::{Exit, SessionInput};
 
-use super::common::{Ledger, Tail, broke_off};
-use super::{PROMPT, Setup};
-use crate::driver::{Driver, Judgement, Record, Say, Stream};
+use super::common::{TextTail, UsageTotal, early_exit_failure};
+use super::{DriverSetup, PROMPT_PLACEHOLDER};
+use crate::driver::{Driver, ExitAssessment, InputAction, JournalRecord, JournalStream};
 
-pub(super) struct AnyProgram {
+pub(super) struct CommandDriver {
     /// Set if the prompt is among the arguments, so that the input is empty.
-    by_argument: bool,
-    said: bool,
-    closed: bool,
-    output: Tail,
-    errors: Tail,
+    has_prompt_argument: bool,
+    has_started: bool,
+    is_input_closed: bool,
+    output: TextTail,
+    errors: TextTail,
 }
 
-impl AnyProgram {
-    pub(super) fn new(setup: &Setup) -> AnyProgram {
+impl CommandDriver {
+    pub(super) fn new(setup: &DriverSetup) -> CommandDriver {
         let argv = setup.runtime.argv().unwrap_or_default();
-        let by_argument = argv.iter().chain(&setup.profile.args).any(|it| it.contains(PROMPT));
-        AnyProgram { by_argument, said: false, closed: false, output: Tail::of_answer(), errors: Tail::default() }
+        let has_prompt_argument = argv
+            .iter()
+            .chain(&setup.profile.args)
+            .any(|it| it.contains(PROMPT_PLACEHOLDER));
+        CommandDriver {
+            has_prompt_argument,
+            has_started: false,
+            is_input_closed: false,
+            output: TextTail::for_answer(),
+            errors: TextTail::default(),
+        }
     }
 
-    fn started(&mut self) -> Vec<Said> {
-        if std::mem::replace(&mut self.said, true) {
+    fn on_started(&mut self) -> Vec<AgentEvent> {
+        if std::mem::replace(&mut self.has_started, true) {
             return vec![];
         }
-        vec![Said::Started { session: None, model: None }, Said::TurnStarted { n: 0 }]
+        vec![
+            AgentEvent::Started {
+                session: None,
+                model: None,
+            },
+            AgentEvent::TurnStarted { n: 0 },
+        ]
     }
 }
 
-impl Driver for AnyProgram {
-    fn saw(&mut self, record: &Record) -> Vec<Said> {
+impl Driver for CommandDriver {
+    fn on_record(&mut self, record: &JournalRecord) -> Vec<AgentEvent> {
         match record.stream {
-            Stream::In => self.started(),
-            Stream::InEnd => {
-                self.closed = true;
-                self.started() // the shim may have given the program the prompt itself
+            JournalStream::In => self.on_started(),
+            JournalStream::InEnd => {
+                self.is_input_closed = true;
+                self.on_started() // the shim may have given the program the prompt itself
             }
-            Stream::Out => {
+            JournalStream::Out => {
                 self.output.add_line(&record.line);
-                vec![Said::Message { text: format!("{}\n", record.line) }]
+                vec![AgentEvent::Message {
+                    text: format!("{}\n", record.line),
+                }]
             }
-            Stream::Err | Stream::Mark => self.errors.aside(record),
+            JournalStream::Err | JournalStream::Mark => self.errors.on_error_or_mark(record),
         }
     }
 
-    fn next(&self, wishes: &Wishes) -> Option<Say> {
-        if self.closed {
+    fn next_input(&self, wishes: &SessionInput) -> Option<InputAction> {
+        if self.is_input_closed {
             return None;
         }
-        if self.by_argument || self.said {
-            return Some(Say::Close);
+        if self.has_prompt_argument || self.has_started {
+            return Some(InputAction::Close);
         }
         match wishes.prompts.first() {
-            Some(prompt) if !wishes.hold => Some(Say::Line(prompt.clone())),
-            _ if wishes.end => Some(Say::Close),
+            Some(prompt) if !wishes.should_hold_prompts => Some(InputAction::Line(prompt.clone())),
+            _ if wishes.should_close_input => Some(InputAction::Close),
             _ => None,
         }
     }
 
-    fn judge(&self, exit: &Exit) -> Judgement {
-        let books = Ledger::default();
+    fn assess_exit(&self, exit: &Exit) -> ExitAssessment {
+        let books = UsageTotal::default();
         match exit {
-            Exit::Code(0) => books.judged(None, self.output.text()),
+            Exit::Code(0) => books.assessment(None, self.output.text()),
             _ => {
-                let words = if self.errors.text().is_empty() { &self.output } else { &self.errors };
-                let trouble = broke_off(exit, words, "before it had done its work");
+                let words = if self.errors.text().is_empty() {
+                    &self.output
+                } else {
+                    &self.errors
+                };
+                let trouble = early_exit_failure(exit, words, "before it had done its work");
                 // Any program may print text that looks like a provider's error, so such text
                 // proves nothing here.
-                let class = if trouble.class == Class::BadConfig { Class::BadConfig } else { Class::Crashed };
-                books.judged(Some(class), trouble.detail)
+                let class = if trouble.class == FailureClass::BadConfig {
+                    FailureClass::BadConfig
+                } else {
+                    FailureClass::Crashed
+                };
+                books.assessment(Some(class), trouble.detail)
             }
         }
     }
@@ -83,37 +108,62 @@ impl Driver for AnyProgram {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::drivers::replay::{Stage, setup};
+    use crate::drivers::harness::{DriverHarness, setup};
     use regatta_core::agent::Runtime;
 
-    fn stage(argv: &[&str]) -> Stage {
-        Stage::new(setup(Runtime::Command { argv: argv.iter().map(|it| (*it).to_owned()).collect() }))
+    fn command_harness(argv: &[&str]) -> DriverHarness {
+        DriverHarness::new(setup(Runtime::Command {
+            argv: argv.iter().map(|it| (*it).to_owned()).collect(),
+        }))
     }
 
     #[test]
     fn prompt_is_sent_once_and_then_the_input_is_closed() {
-        let mut stage = stage(&["cat"]);
-        assert_eq!(stage.say(), vec![], "there is no prompt yet");
-        stage.wish(|it| it.prompts = vec!["Do it.\nPlease.".to_owned(), "And more.".to_owned()]);
-        assert_eq!(stage.say(), vec![Say::Line("Do it.\nPlease.".to_owned()), Say::Close]);
-        stage.out("Done.");
-        stage.err("careful");
-        assert!(stage.said.contains(&Said::TurnStarted { n: 0 }));
-        assert!(stage.said.contains(&Said::Message { text: "Done.\n".to_owned() }));
-        assert_eq!((stage.judge(&Exit::Code(0)).class, stage.judge(&Exit::Code(0)).detail.as_str()), (None, "Done."));
-        let failed = stage.judge(&Exit::Code(3));
-        assert_eq!(failed.class, Some(Class::Crashed));
-        assert!(failed.detail.contains("exit code 3") && failed.detail.contains("careful"), "{}", failed.detail);
-        assert_eq!(stage.judge(&Exit::Code(127)).class, Some(Class::BadConfig));
+        let mut stage = command_harness(&["cat"]);
+        assert_eq!(stage.send_inputs(), vec![], "there is no prompt yet");
+        stage.update_input(|it| {
+            it.prompts = vec!["Do it.\nPlease.".to_owned(), "And more.".to_owned()]
+        });
+        assert_eq!(
+            stage.send_inputs(),
+            vec![
+                InputAction::Line("Do it.\nPlease.".to_owned()),
+                InputAction::Close
+            ]
+        );
+        stage.output("Done.");
+        stage.error_output("careful");
+        assert!(stage.events.contains(&AgentEvent::TurnStarted { n: 0 }));
+        assert!(stage.events.contains(&AgentEvent::Message {
+            text: "Done.\n".to_owned()
+        }));
+        assert_eq!(
+            (
+                stage.assess_exit(&Exit::Code(0)).class,
+                stage.assess_exit(&Exit::Code(0)).detail.as_str()
+            ),
+            (None, "Done.")
+        );
+        let failed = stage.assess_exit(&Exit::Code(3));
+        assert_eq!(failed.class, Some(FailureClass::Crashed));
+        assert!(
+            failed.detail.contains("exit code 3") && failed.detail.contains("careful"),
+            "{}",
+            failed.detail
+        );
+        assert_eq!(
+            stage.assess_exit(&Exit::Code(127)).class,
+            Some(FailureClass::BadConfig)
+        );
         stage.check_replay();
     }
 
     #[test]
     fn input_is_closed_if_the_prompt_is_an_argument() {
-        let mut stage = stage(&["aider", "--message", "{prompt}"]);
-        stage.wish(|it| it.prompts = vec!["Do it.".to_owned()]);
-        assert_eq!(stage.say(), vec![Say::Close]);
-        assert!(stage.said.contains(&Said::TurnStarted { n: 0 }));
+        let mut stage = command_harness(&["aider", "--message", "{prompt}"]);
+        stage.update_input(|it| it.prompts = vec!["Do it.".to_owned()]);
+        assert_eq!(stage.send_inputs(), vec![InputAction::Close]);
+        assert!(stage.events.contains(&AgentEvent::TurnStarted { n: 0 }));
         stage.check_replay();
     }
 }

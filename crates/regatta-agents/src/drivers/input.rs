@@ -4,51 +4,77 @@
 //! Programs use different names for the same thing. The keys below are the union of those seen in
 //! Claude Code, Codex, Gemini, Qwen, OpenCode, Goose and their adapters.
 
-use regatta_core::session::{MAX_OBJECT_CHARS, Tool, ToolKind};
+use regatta_core::agent_protocol::{MAX_OBJECT_CHARS, ToolCall, ToolKind};
 use serde_json::{Map, Value};
 
-use super::verdict::shorten;
+use super::error_class::shorten;
 
 const COMMAND_KEYS: [&str; 2] = ["command", "cmd"];
-const PATH_KEYS: [&str; 9] =
-    ["file_path", "path", "filePath", "filepath", "abs_path", "absolute_path", "notebook_path", "old_path", "new_path"];
+const PATH_KEYS: [&str; 9] = [
+    "file_path",
+    "path",
+    "filePath",
+    "filepath",
+    "abs_path",
+    "absolute_path",
+    "notebook_path",
+    "old_path",
+    "new_path",
+];
 const URL_KEYS: [&str; 3] = ["url", "uri", "urls"];
 /// Keys beside a command that do not change its effect.
-const COMMAND_NOISE: [&str; 6] =
-    ["description", "timeout", "timeout_ms", "run_in_background", "is_background", "dangerouslyDisableSandbox"];
+const IGNORED_COMMAND_KEYS: [&str; 6] = [
+    "description",
+    "timeout",
+    "timeout_ms",
+    "run_in_background",
+    "is_background",
+    "dangerouslyDisableSandbox",
+];
 
 /// Copies the object that `input` names into `tool`. Values of an earlier input stay if this input
 /// has none.
-pub(super) fn read_input(tool: &mut Tool, input: &Value) {
+pub(super) fn read_input(tool: &mut ToolCall, input: &Value) {
     let Value::Object(fields) = input else {
         if let Some(text) = input.as_str().filter(|text| !text.trim().is_empty()) {
-            (tool.arguments, tool.is_cut) = whole_or_cut(text);
+            (tool.arguments, tool.is_cut) = cut_to_limit(text);
         }
         return;
     };
-    if let Some(command) = COMMAND_KEYS.iter().find_map(|key| command_line(fields.get(*key)?)) {
-        (tool.command, tool.is_cut) = whole_or_cut(&command);
+    if let Some(command) = COMMAND_KEYS
+        .iter()
+        .find_map(|key| command_line(fields.get(*key)?))
+    {
+        (tool.command, tool.is_cut) = cut_to_limit(&command);
     }
-    for path in PATH_KEYS.iter().filter_map(|key| fields.get(*key)?.as_str()) {
-        add(&mut tool.paths, path);
+    for path in PATH_KEYS
+        .iter()
+        .filter_map(|key| fields.get(*key)?.as_str())
+    {
+        push_unique(&mut tool.paths, path);
     }
     for key in URL_KEYS {
         match fields.get(key) {
-            Some(Value::String(url)) => add(&mut tool.urls, url),
-            Some(Value::Array(urls)) => urls.iter().filter_map(Value::as_str).for_each(|url| add(&mut tool.urls, url)),
+            Some(Value::String(url)) => push_unique(&mut tool.urls, url),
+            Some(Value::Array(urls)) => urls
+                .iter()
+                .filter_map(Value::as_str)
+                .for_each(|url| push_unique(&mut tool.urls, url)),
             _ => {}
         }
     }
-    read_rest(tool, fields);
+    read_other_fields(tool, fields);
 }
 
 /// Returns whether the input has a command line.
-pub(super) fn names_command(input: &Value) -> bool {
-    COMMAND_KEYS.iter().any(|key| command_line(&input[*key]).is_some())
+pub(super) fn has_command(input: &Value) -> bool {
+    COMMAND_KEYS
+        .iter()
+        .any(|key| command_line(&input[*key]).is_some())
 }
 
 /// Keeps the input itself if command, files and URLs do not express all of it.
-fn read_rest(tool: &mut Tool, fields: &Map<String, Value>) {
+fn read_other_fields(tool: &mut ToolCall, fields: &Map<String, Value>) {
     let is_shown = |key: &str| match tool.kind {
         ToolKind::Execute => tool.command.is_some(),
         // The content of an edit is in the diff. The object of the edit is the file.
@@ -57,23 +83,30 @@ fn read_rest(tool: &mut Tool, fields: &Map<String, Value>) {
         }
         ToolKind::Fetch => URL_KEYS.contains(&key) && !tool.urls.is_empty(),
         _ => {
-            let is_command = COMMAND_KEYS.contains(&key) || COMMAND_NOISE.contains(&key);
+            let is_command = COMMAND_KEYS.contains(&key) || IGNORED_COMMAND_KEYS.contains(&key);
             is_command
-                && fields
-                    .keys()
-                    .all(|key| COMMAND_KEYS.contains(&key.as_str()) || COMMAND_NOISE.contains(&key.as_str()))
+                && fields.keys().all(|key| {
+                    COMMAND_KEYS.contains(&key.as_str())
+                        || IGNORED_COMMAND_KEYS.contains(&key.as_str())
+                })
         }
     };
-    let rest: Map<String, Value> =
-        fields.iter().filter(|(key, _)| !is_shown(key)).map(|(key, value)| (key.clone(), value.clone())).collect();
+    let rest: Map<String, Value> = fields
+        .iter()
+        .filter(|(key, _)| !is_shown(key))
+        .map(|(key, value)| (key.clone(), value.clone()))
+        .collect();
     let is_known = tool.arguments.as_ref().is_some_and(|known| known != "{}");
     if rest.is_empty() && (is_known || !fields.is_empty()) {
         return;
     }
-    let (arguments, is_cut) = whole_or_cut(&Value::Object(rest).to_string());
+    let (arguments, is_cut) = cut_to_limit(&Value::Object(rest).to_string());
     // Only the part on which a person decides must be complete.
     let is_object = tool.object().is_none_or(|object| object == "{}")
-        || matches!(tool.kind, ToolKind::Think | ToolKind::SwitchMode | ToolKind::Other);
+        || matches!(
+            tool.kind,
+            ToolKind::Think | ToolKind::SwitchMode | ToolKind::Other
+        );
     tool.is_cut |= is_cut && is_object;
     tool.arguments = arguments;
 }
@@ -81,18 +114,25 @@ fn read_rest(tool: &mut Tool, fields: &Map<String, Value>) {
 fn command_line(value: &Value) -> Option<String> {
     let line = match value {
         Value::String(text) => text.clone(),
-        Value::Array(words) => words.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(" "),
+        Value::Array(words) => words
+            .iter()
+            .filter_map(Value::as_str)
+            .collect::<Vec<_>>()
+            .join(" "),
         _ => return None,
     };
     (!line.trim().is_empty()).then_some(line)
 }
 
 /// Returns the text up to the limit, and whether its end was cut off.
-pub(super) fn whole_or_cut(text: &str) -> (Option<String>, bool) {
-    (Some(shorten(text, MAX_OBJECT_CHARS)), text.chars().nth(MAX_OBJECT_CHARS).is_some())
+pub(super) fn cut_to_limit(text: &str) -> (Option<String>, bool) {
+    (
+        Some(shorten(text, MAX_OBJECT_CHARS)),
+        text.chars().nth(MAX_OBJECT_CHARS).is_some(),
+    )
 }
 
-pub(super) fn add(list: &mut Vec<String>, item: &str) {
+pub(super) fn push_unique(list: &mut Vec<String>, item: &str) {
     if !item.is_empty() && !list.iter().any(|known| known == item) {
         list.push(item.to_owned());
     }
@@ -106,6 +146,11 @@ pub(super) fn urls_in(title: &str) -> Vec<String> {
     if ["...", "…", "...\""].iter().any(|end| title.ends_with(end)) {
         return vec![];
     }
-    let words = title.split_whitespace().map(|word| word.trim_matches(is_wrapping).trim_end_matches('.'));
-    words.filter(|word| word.contains("://")).map(str::to_owned).collect()
+    let words = title
+        .split_whitespace()
+        .map(|word| word.trim_matches(is_wrapping).trim_end_matches('.'));
+    words
+        .filter(|word| word.contains("://"))
+        .map(str::to_owned)
+        .collect()
 }

@@ -3,34 +3,43 @@
 use serde_json::{Value, json};
 
 /// The code of "Method not found".
-pub(crate) const NO_METHOD: i64 = -32601;
+pub(crate) const METHOD_NOT_FOUND: i64 = -32601;
 
 /// A message of the protocol.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Message {
+pub(crate) enum RpcMessage {
     /// A request, which needs an answer with the same id.
-    Request { id: Value, method: String, params: Value },
+    Request {
+        id: Value,
+        method: String,
+        params: Value,
+    },
     /// A notification, which needs no answer.
-    Note { method: String, params: Value },
+    Notification { method: String, params: Value },
     /// An answer to a request.
-    Answer { id: Value, outcome: Result<Value, Fault> },
+    Answer {
+        id: Value,
+        outcome: Result<Value, RpcError>,
+    },
 }
 
 /// The error of a request.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct Fault {
+pub(crate) struct RpcError {
     pub(crate) code: i64,
     pub(crate) message: String,
     pub(crate) data: Value,
 }
 
-impl Fault {
+impl RpcError {
     /// Returns the text of the error with the text of its data, because a message such as "Internal
     /// error" explains nothing.
-    pub(crate) fn words(&self) -> String {
+    pub(crate) fn full_text(&self) -> String {
         let more = match &self.data {
             Value::String(text) => Some(text.as_str()),
-            data => ["message", "details", "error"].iter().find_map(|it| data[*it].as_str()),
+            data => ["message", "details", "error"]
+                .iter()
+                .find_map(|it| data[*it].as_str()),
         };
         match more.filter(|it| !self.message.contains(it)) {
             Some(more) if self.message.is_empty() => more.to_owned(),
@@ -41,8 +50,10 @@ impl Fault {
 }
 
 /// Parses a line. Returns `None` if it is not a message.
-pub(crate) fn read(line: &str) -> Option<Message> {
-    let Ok(Value::Object(mut fields)) = serde_json::from_str::<Value>(line) else { return None };
+pub(crate) fn parse_message(line: &str) -> Option<RpcMessage> {
+    let Ok(Value::Object(mut fields)) = serde_json::from_str::<Value>(line) else {
+        return None;
+    };
     let id = fields.remove("id").filter(|it| !it.is_null());
     let method = match fields.remove("method") {
         Some(Value::String(method)) => Some(method),
@@ -51,22 +62,34 @@ pub(crate) fn read(line: &str) -> Option<Message> {
     };
     let params = fields.remove("params").unwrap_or(Value::Null);
     match (id, method) {
-        (Some(id), Some(method)) => Some(Message::Request { id, method, params }),
-        (None, Some(method)) => Some(Message::Note { method, params }),
+        (Some(id), Some(method)) => Some(RpcMessage::Request { id, method, params }),
+        (None, Some(method)) => Some(RpcMessage::Notification { method, params }),
         (Some(id), None) => match (fields.remove("result"), fields.remove("error")) {
-            (Some(result), None) => Some(Message::Answer { id, outcome: Ok(result) }),
-            (None, Some(error)) => Some(Message::Answer { id, outcome: Err(fault(&error)) }),
+            (Some(result), None) => Some(RpcMessage::Answer {
+                id,
+                outcome: Ok(result),
+            }),
+            (None, Some(error)) => Some(RpcMessage::Answer {
+                id,
+                outcome: Err(parse_error(&error)),
+            }),
             // Some programs send both fields, and one of them is null.
-            (Some(Value::Null), Some(error)) => Some(Message::Answer { id, outcome: Err(fault(&error)) }),
-            (Some(result), Some(Value::Null)) => Some(Message::Answer { id, outcome: Ok(result) }),
+            (Some(Value::Null), Some(error)) => Some(RpcMessage::Answer {
+                id,
+                outcome: Err(parse_error(&error)),
+            }),
+            (Some(result), Some(Value::Null)) => Some(RpcMessage::Answer {
+                id,
+                outcome: Ok(result),
+            }),
             _ => None,
         },
         (None, None) => None,
     }
 }
 
-fn fault(error: &Value) -> Fault {
-    Fault {
+fn parse_error(error: &Value) -> RpcError {
+    RpcError {
         code: error["code"].as_i64().unwrap_or(0),
         message: error["message"].as_str().unwrap_or_default().to_owned(),
         data: error["data"].clone(),
@@ -75,32 +98,32 @@ fn fault(error: &Value) -> Fault {
 
 /// The dialect of JSON-RPC that is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Dialect {
+pub(crate) enum RpcDialect {
     /// With `"jsonrpc": "2.0"`.
     Standard,
     /// Without that field, as Codex's app-server does.
-    Bare,
+    WithoutVersion,
 }
 
-impl Dialect {
+impl RpcDialect {
     pub(crate) fn request(self, id: u64, method: &str, params: Value) -> String {
-        self.line(json!({ "id": id, "method": method, "params": params }))
+        self.to_line(json!({ "id": id, "method": method, "params": params }))
     }
 
-    pub(crate) fn note(self, method: &str, params: Value) -> String {
-        self.line(json!({ "method": method, "params": params }))
+    pub(crate) fn notification(self, method: &str, params: Value) -> String {
+        self.to_line(json!({ "method": method, "params": params }))
     }
 
     pub(crate) fn result(self, id: &Value, result: Value) -> String {
-        self.line(json!({ "id": id, "result": result }))
+        self.to_line(json!({ "id": id, "result": result }))
     }
 
     pub(crate) fn error(self, id: &Value, code: i64, message: &str) -> String {
-        self.line(json!({ "id": id, "error": { "code": code, "message": message } }))
+        self.to_line(json!({ "id": id, "error": { "code": code, "message": message } }))
     }
 
-    fn line(self, mut message: Value) -> String {
-        if self == Dialect::Standard {
+    fn to_line(self, mut message: Value) -> String {
+        if self == RpcDialect::Standard {
             message["jsonrpc"] = json!("2.0");
         }
         message.to_string()
@@ -119,27 +142,41 @@ mod tests {
     #[test]
     fn lines_are_parsed_as_requests_notifications_results_or_errors() {
         for (line, kind) in [
-            (r#"{"jsonrpc":"2.0","id":1,"method":"a","params":{}}"#, "request"),
+            (
+                r#"{"jsonrpc":"2.0","id":1,"method":"a","params":{}}"#,
+                "request",
+            ),
             (r#"{"id":"x","method":"a"}"#, "request"),
             (r#"{"id":null,"method":"a"}"#, "note"),
             (r#"{"method":"a","params":[]}"#, "note"),
             (r#"{"id":1,"result":null}"#, "result"),
-            (r#"{"id":1,"result":null,"error":{"code":-1,"message":"m"}}"#, "error"),
+            (
+                r#"{"id":1,"result":null,"error":{"code":-1,"message":"m"}}"#,
+                "error",
+            ),
             (r#"{"id":1,"result":{},"error":null}"#, "result"),
-            (r#"{"id":0,"error":{"code":-1,"message":"m","data":{}}}"#, "error"),
+            (
+                r#"{"id":0,"error":{"code":-1,"message":"m","data":{}}}"#,
+                "error",
+            ),
             (r#"{"id":1}"#, "nothing"),
-            (r#"{"id":null,"error":{"code":-32700,"message":"parse"}}"#, "nothing"),
+            (
+                r#"{"id":null,"error":{"code":-32700,"message":"parse"}}"#,
+                "nothing",
+            ),
             (r#"[1]"#, "nothing"),
             (r#"{"method":7}"#, "nothing"),
             ("hello", "nothing"),
             ("", "nothing"),
         ] {
-            let seen = match read(line) {
+            let seen = match parse_message(line) {
                 None => "nothing",
-                Some(Message::Request { .. }) => "request",
-                Some(Message::Note { .. }) => "note",
-                Some(Message::Answer { outcome: Ok(_), .. }) => "result",
-                Some(Message::Answer { outcome: Err(_), .. }) => "error",
+                Some(RpcMessage::Request { .. }) => "request",
+                Some(RpcMessage::Notification { .. }) => "note",
+                Some(RpcMessage::Answer { outcome: Ok(_), .. }) => "result",
+                Some(RpcMessage::Answer {
+                    outcome: Err(_), ..
+                }) => "error",
             };
             assert_eq!(seen, kind, "{line}");
         }
@@ -147,21 +184,34 @@ mod tests {
 
     #[test]
     fn written_messages_can_be_parsed_again() {
-        for dialect in [Dialect::Standard, Dialect::Bare] {
+        for dialect in [RpcDialect::Standard, RpcDialect::WithoutVersion] {
             assert!(matches!(
-                read(&dialect.request(3, "session/new", json!({}))),
-                Some(Message::Request { id, method, .. }) if id == json!(3) && method == "session/new"
-            ));
-            assert!(matches!(read(&dialect.note("n", json!({}))), Some(Message::Note { .. })));
-            assert!(matches!(
-                read(&dialect.result(&json!("r"), json!(1))),
-                Some(Message::Answer { outcome: Ok(_), .. })
+                parse_message(&dialect.request(3, "session/new", json!({}))),
+                Some(RpcMessage::Request { id, method, .. }) if id == json!(3) && method == "session/new"
             ));
             assert!(matches!(
-                read(&dialect.error(&json!("r"), NO_METHOD, "no")),
-                Some(Message::Answer { outcome: Err(Fault { code: NO_METHOD, .. }), .. })
+                parse_message(&dialect.notification("n", json!({}))),
+                Some(RpcMessage::Notification { .. })
+            ));
+            assert!(matches!(
+                parse_message(&dialect.result(&json!("r"), json!(1))),
+                Some(RpcMessage::Answer { outcome: Ok(_), .. })
+            ));
+            assert!(matches!(
+                parse_message(&dialect.error(&json!("r"), METHOD_NOT_FOUND, "no")),
+                Some(RpcMessage::Answer {
+                    outcome: Err(RpcError {
+                        code: METHOD_NOT_FOUND,
+                        ..
+                    }),
+                    ..
+                })
             ));
         }
-        assert!(!Dialect::Bare.note("n", json!({})).contains("jsonrpc"));
+        assert!(
+            !RpcDialect::WithoutVersion
+                .notification("n", json!({}))
+                .contains("jsonrpc")
+        );
     }
 }

@@ -3,8 +3,8 @@
 //!
 //! ```text
 //! inside, an empty network               outside, the shim
-//! init process: listens on 127.0.0.1 ──── its listening sockets, over a unix socket ───▶ gate: accepts, checks, connects
-//! program: HTTPS_PROXY=http://127.0.0.1:61080
+//! init process: listens on 127.0.0.1 ──── its listening sockets, over a unix socket ───▶ gate:
+//! accepts, checks, connects program: HTTPS_PROXY=http://127.0.0.1:61080
 //! ```
 //!
 //! A socket stays in the network in which it was created, whichever process holds it. Regatta
@@ -13,12 +13,12 @@
 //! passes its sockets is removed before the program starts. The gate runs in the shim, so it
 //! survives a restart of the daemon and ends with the program.
 //!
-//! [`rules`] holds the allow list and the addresses that no list opens by accident. [`hand`] passes
-//! the sockets, [`proxy`] serves one connection, and this file accepts connections.
+//! [`rules`] holds the allow list and the addresses that no list opens by accident. [`fd_passing`]
+//! passes the sockets, [`proxy`] serves one connection, and this file accepts connections.
 
-mod hand;
+mod allow_list;
+mod fd_passing;
 mod proxy;
-mod rules;
 
 use std::collections::HashMap;
 use std::io;
@@ -29,22 +29,22 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use serde::{Deserialize, Serialize};
 
-pub(crate) use hand::hand_over;
-pub use rules::Rules;
+pub use allow_list::AllowList;
+pub(crate) use fd_passing::send_sockets;
 
 /// The proxy's port inside. It is above the ports that the kernel assigns to clients, so no client
 /// takes it.
 const PROXY_PORT: u16 = 61_080;
 
 /// The maximum number of connections per route. Further connections wait until one has ended.
-const MOST: usize = 64;
+const MAX_CONNECTIONS: usize = 64;
 
 /// The number of different refused hosts that are reported.
-const MOST_TOLD: usize = 500;
+const MAX_REPORTED_HOSTS: usize = 500;
 
 /// The egress routes of one program. They contain no secret.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Ways {
+pub struct EgressRoutes {
     /// The allowed hosts. Without any there is no proxy.
     #[serde(default)]
     pub allow: Vec<String>,
@@ -53,26 +53,31 @@ pub struct Ways {
     pub tools: Option<SocketAddr>,
 }
 
-impl Ways {
+impl EgressRoutes {
     /// Creates the routes to these hosts and to the tools at this URL. Returns `None` if there is
     /// no route.
-    pub fn new(allow: &[String], tools: Option<&str>) -> Result<Option<Ways>, String> {
-        let mut ways = Ways { allow: allow.to_vec(), tools: None };
+    pub fn new(allow: &[String], tools: Option<&str>) -> Result<Option<EgressRoutes>, String> {
+        let mut ways = EgressRoutes {
+            allow: allow.to_vec(),
+            tools: None,
+        };
         if let Some(url) = tools {
-            match rules::server_of(url)? {
+            match allow_list::locate_tool_server(url)? {
                 // Without privileges no process can listen on a low port, so the proxy leads to
                 // these tools.
-                rules::Server::Here(address) if address.port() < 1024 => ways.allow.push(address.to_string()),
-                rules::Server::Here(address) => ways.tools = Some(address),
-                rules::Server::Elsewhere(listed) => ways.allow.push(listed),
+                allow_list::ToolServerLocation::Loopback(address) if address.port() < 1024 => {
+                    ways.allow.push(address.to_string())
+                }
+                allow_list::ToolServerLocation::Loopback(address) => ways.tools = Some(address),
+                allow_list::ToolServerLocation::Remote(listed) => ways.allow.push(listed),
             }
         }
-        Rules::new(&ways.allow)?;
+        AllowList::new(&ways.allow)?;
         Ok((!ways.allow.is_empty() || ways.tools.is_some()).then_some(ways))
     }
 
     /// Returns the proxy's address inside, if there is a proxy.
-    pub fn proxy(&self) -> Option<SocketAddr> {
+    pub fn proxy_address(&self) -> Option<SocketAddr> {
         let taken = self.tools.is_some_and(|it| it.port() == PROXY_PORT);
         let port = PROXY_PORT + u16::from(taken);
         (!self.allow.is_empty()).then(|| SocketAddr::from((Ipv4Addr::LOCALHOST, port)))
@@ -80,13 +85,15 @@ impl Ways {
 
     /// Returns the addresses on which the init process listens, in the order in which it passes the
     /// sockets.
-    pub(crate) fn inside(&self) -> Vec<SocketAddr> {
-        self.proxy().into_iter().chain(self.tools).collect()
+    pub(crate) fn inner_addresses(&self) -> Vec<SocketAddr> {
+        self.proxy_address().into_iter().chain(self.tools).collect()
     }
 
     /// Returns the variables that make programs use the proxy.
     pub(crate) fn environment(&self) -> Vec<(String, String)> {
-        let Some(proxy) = self.proxy() else { return vec![] };
+        let Some(proxy) = self.proxy_address() else {
+            return vec![];
+        };
         let mut all = vec![("NODE_USE_ENV_PROXY".to_owned(), "1".to_owned())];
         for (name, value) in [
             ("HTTP_PROXY", format!("http://{proxy}")),
@@ -104,7 +111,7 @@ impl Ways {
 
 /// A connection that was refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Refused {
+pub struct RefusedConnection {
     /// The host and the port.
     pub to: String,
     pub why: String,
@@ -113,13 +120,13 @@ pub struct Refused {
 }
 
 /// A function that receives reports of refused connections.
-pub type Tell = Arc<dyn Fn(Refused) + Send + Sync>;
+pub type OnRefusal = Arc<dyn Fn(RefusedConnection) + Send + Sync>;
 
 /// The socket on which the init process passes its sockets and waits.
-pub struct Gate {
+pub struct EgressGate {
     listener: UnixListener,
     socket: PathBuf,
-    ways: Ways,
+    routes: EgressRoutes,
 }
 
 /// Returns the socket's path in the program's directory for temporary files, which is visible
@@ -128,70 +135,91 @@ pub(crate) fn socket_in(tmp: &Path) -> PathBuf {
     tmp.join(".regatta-egress")
 }
 
-impl Gate {
+impl EgressGate {
     /// Creates the socket. The program is started after it.
-    pub fn open(tmp: &Path, ways: Ways) -> io::Result<Gate> {
+    pub fn open(tmp: &Path, ways: EgressRoutes) -> io::Result<EgressGate> {
         let socket = socket_in(tmp);
-        Ok(Gate { listener: hand::listen(&socket)?, socket, ways })
+        Ok(EgressGate {
+            listener: fd_passing::listen(&socket)?,
+            socket,
+            routes: ways,
+        })
     }
 
     /// Waits for an init process and serves its sockets in new threads.
-    pub fn attend(self, tell: Tell) -> io::Result<()> {
-        self.admit(tell, &|_| true, || Ok(()))
+    pub fn serve_any(self, tell: OnRefusal) -> io::Result<()> {
+        self.serve_process(tell, &|_| true, || Ok(()))
     }
 
-    /// Like [`Gate::attend`], but accepts only the init process that is `welcome` and runs `settle`
-    /// before it lets the process continue.
-    pub(crate) fn admit(
+    /// Like [`EgressGate::serve_any`], but accepts only the init process that is `welcome` and runs
+    /// `settle` before it lets the process continue.
+    pub(crate) fn serve_process(
         self,
-        tell: Tell,
+        tell: OnRefusal,
         welcome: &dyn Fn(u32) -> bool,
         settle: impl FnOnce() -> io::Result<()>,
     ) -> io::Result<()> {
-        let rules = Rules::new(&self.ways.allow).map_err(io::Error::other)?;
-        let guard = Arc::new(Guard { rules, told: Mutex::default(), tell });
-        let inside = self.ways.inside();
-        let taken = hand::take(&self.listener, inside.len(), welcome);
+        let rules = AllowList::new(&self.routes.allow).map_err(io::Error::other)?;
+        let guard = Arc::new(GateState {
+            allow_list: rules,
+            refusal_counts: Mutex::default(),
+            on_refusal: tell,
+        });
+        let inside = self.routes.inner_addresses();
+        let taken = fd_passing::receive_sockets(&self.listener, inside.len(), welcome);
         // The socket is removed in any case, so that no other process finds it.
         drop(self.listener);
         let removed = std::fs::remove_file(&self.socket);
         let (stage, sockets) = taken?;
         removed?;
         for (address, socket) in inside.into_iter().zip(sockets) {
-            let (guard, tools) = (Arc::clone(&guard), self.ways.tools.filter(|it| *it == address));
+            let (guard, tools) = (
+                Arc::clone(&guard),
+                self.routes.tools.filter(|it| *it == address),
+            );
             std::thread::Builder::new()
                 .name("gate".to_owned())
-                .stack_size(proxy::STACK)
-                .spawn(move || serve(&TcpListener::from(socket), tools, &guard))?;
+                .stack_size(proxy::STACK_BYTES)
+                .spawn(move || accept_connections(&TcpListener::from(socket), tools, &guard))?;
         }
         settle()?;
-        hand::acknowledge(stage)
+        fd_passing::acknowledge(stage)
     }
 }
 
 /// The state that the connections of one program share.
-struct Guard {
-    rules: Rules,
-    told: Mutex<HashMap<String, u64>>,
-    tell: Tell,
+struct GateState {
+    allow_list: AllowList,
+    refusal_counts: Mutex<HashMap<String, u64>>,
+    on_refusal: OnRefusal,
 }
 
-impl Guard {
+impl GateState {
     /// Reports a refusal. Repeated refusals are reported less and less often, so that a program in
     /// a loop fills no disk.
-    fn refused(&self, to: &str, why: &str) {
-        let mut told = lock(&self.told);
-        if told.len() >= MOST_TOLD && !told.contains_key(to) {
+    fn report_refusal(&self, to: &str, why: &str) {
+        let mut told = lock(&self.refusal_counts);
+        if told.len() >= MAX_REPORTED_HOSTS && !told.contains_key(to) {
             return;
         }
         let times = told.entry(to.to_owned()).or_default();
         *times += 1;
-        let (times, last) = (*times, told.len() == MOST_TOLD);
+        let (times, last) = (*times, told.len() == MAX_REPORTED_HOSTS);
         drop(told);
-        if times.checked_ilog10().is_some_and(|it| 10_u64.pow(it) == times) {
-            let why =
-                if last && times == 1 { format!("{why}; further hosts are not reported") } else { why.to_owned() };
-            (self.tell)(Refused { to: to.to_owned(), why, times });
+        if times
+            .checked_ilog10()
+            .is_some_and(|it| 10_u64.pow(it) == times)
+        {
+            let why = if last && times == 1 {
+                format!("{why}; further hosts are not reported")
+            } else {
+                why.to_owned()
+            };
+            (self.on_refusal)(RefusedConnection {
+                to: to.to_owned(),
+                why,
+                times,
+            });
         }
     }
 }
@@ -201,12 +229,14 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// Accepts connections until the program's network is gone.
-fn serve(listener: &TcpListener, tools: Option<SocketAddr>, guard: &Arc<Guard>) {
+fn accept_connections(listener: &TcpListener, tools: Option<SocketAddr>, guard: &Arc<GateState>) {
     let busy = Arc::new((Mutex::new(0_usize), Condvar::new()));
     loop {
-        let room = busy.1.wait_while(lock(&busy.0), |it| *it >= MOST);
+        let room = busy
+            .1
+            .wait_while(lock(&busy.0), |it| *it >= MAX_CONNECTIONS);
         *room.unwrap_or_else(PoisonError::into_inner) += 1;
-        let place = Place(Arc::clone(&busy));
+        let place = ConnectionSlot(Arc::clone(&busy));
         let client = match listener.accept() {
             Ok((client, _)) => client,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
@@ -214,7 +244,7 @@ fn serve(listener: &TcpListener, tools: Option<SocketAddr>, guard: &Arc<Guard>) 
             // ends.
             Err(_) => {
                 drop(place);
-                std::thread::sleep(proxy::NAP);
+                std::thread::sleep(proxy::NO_RESOURCES_DELAY);
                 continue;
             }
         };
@@ -223,19 +253,24 @@ fn serve(listener: &TcpListener, tools: Option<SocketAddr>, guard: &Arc<Guard>) 
             let _place = place;
             // An error concerns only the two ends of the connection.
             drop(match tools {
-                Some(address) => proxy::pass_on(client, address),
-                None => proxy::answer(client, &guard),
+                Some(address) => proxy::forward_connection(client, address),
+                None => proxy::serve_client(client, &guard),
             });
         };
         // Without a thread the client is dropped, so that its connection ends.
-        drop(std::thread::Builder::new().name("gate".to_owned()).stack_size(proxy::STACK).spawn(run));
+        drop(
+            std::thread::Builder::new()
+                .name("gate".to_owned())
+                .stack_size(proxy::STACK_BYTES)
+                .spawn(run),
+        );
     }
 }
 
 /// A slot for a connection, which is free again when it is dropped.
-struct Place(Arc<(Mutex<usize>, Condvar)>);
+struct ConnectionSlot(Arc<(Mutex<usize>, Condvar)>);
 
-impl Drop for Place {
+impl Drop for ConnectionSlot {
     fn drop(&mut self) {
         *lock(&self.0.0) -= 1;
         self.0.1.notify_one();
@@ -248,27 +283,54 @@ mod tests {
 
     #[test]
     fn repeated_refusal_is_reported_at_1_10_and_100_times() {
-        let heard: Arc<Mutex<Vec<Refused>>> = Arc::default();
-        let (hear, rules) = (Arc::clone(&heard), Rules::new(&[]).unwrap());
-        let guard = Guard { rules, told: Mutex::default(), tell: Arc::new(move |it| lock(&hear).push(it)) };
+        let heard: Arc<Mutex<Vec<RefusedConnection>>> = Arc::default();
+        let (hear, rules) = (Arc::clone(&heard), AllowList::new(&[]).unwrap());
+        let guard = GateState {
+            allow_list: rules,
+            refusal_counts: Mutex::default(),
+            on_refusal: Arc::new(move |it| lock(&hear).push(it)),
+        };
         for _ in 0..250 {
-            guard.refused("a.example:443", "it is not listed");
+            guard.report_refusal("a.example:443", "it is not listed");
         }
-        assert_eq!(lock(&heard).iter().map(|it| it.times).collect::<Vec<_>>(), [1, 10, 100]);
-        for nth in 0..2 * MOST_TOLD {
-            guard.refused(&format!("{nth}.example:443"), "it is not listed");
+        assert_eq!(
+            lock(&heard).iter().map(|it| it.times).collect::<Vec<_>>(),
+            [1, 10, 100]
+        );
+        for nth in 0..2 * MAX_REPORTED_HOSTS {
+            guard.report_refusal(&format!("{nth}.example:443"), "it is not listed");
         }
         let heard = lock(&heard);
-        assert_eq!(heard.len(), 3 + MOST_TOLD - 1);
-        assert!(heard.last().unwrap().why.contains("are not reported"), "{:?}", heard.last());
+        assert_eq!(heard.len(), 3 + MAX_REPORTED_HOSTS - 1);
+        assert!(
+            heard.last().unwrap().why.contains("are not reported"),
+            "{:?}",
+            heard.last()
+        );
     }
 
     #[test]
     fn proxy_does_not_use_the_port_of_the_mcp_server() {
-        let ways = Ways::new(&["a.example".to_owned()], Some("http://127.0.0.1:61080/mcp")).unwrap().unwrap();
-        assert_eq!(ways.inside().iter().map(SocketAddr::port).collect::<Vec<_>>(), [61_081, 61_080]);
-        assert_eq!(Ways::new(&[], None).unwrap(), None);
-        let far = Ways::new(&[], Some("https://regatta.example/mcp")).unwrap().unwrap();
-        assert_eq!((far.allow, far.tools), (vec!["regatta.example:443".to_owned()], None));
+        let ways = EgressRoutes::new(
+            &["a.example".to_owned()],
+            Some("http://127.0.0.1:61080/mcp"),
+        )
+        .unwrap()
+        .unwrap();
+        assert_eq!(
+            ways.inner_addresses()
+                .iter()
+                .map(SocketAddr::port)
+                .collect::<Vec<_>>(),
+            [61_081, 61_080]
+        );
+        assert_eq!(EgressRoutes::new(&[], None).unwrap(), None);
+        let far = EgressRoutes::new(&[], Some("https://regatta.example/mcp"))
+            .unwrap()
+            .unwrap();
+        assert_eq!(
+            (far.allow, far.tools),
+            (vec!["regatta.example:443".to_owned()], None)
+        );
     }
 }

@@ -7,96 +7,126 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags};
 
-use super::{Guard, rules};
-use crate::process::ready_until;
+use super::{GateState, allow_list};
+use crate::process::poll_until;
 
 /// The stack size of a connection's thread, as the system's resolver needs it.
-pub(super) const STACK: usize = 256 * 1024;
+pub(super) const STACK_BYTES: usize = 256 * 1024;
 
 /// The pause after the machine has refused a connection for lack of resources.
-pub(super) const NAP: Duration = Duration::from_millis(100);
+pub(super) const NO_RESOURCES_DELAY: Duration = Duration::from_millis(100);
 
 /// The time that the head of a request may take, and its maximum length.
-const HEAD_PATIENCE: Duration = Duration::from_secs(30);
-const HEAD_MOST: usize = 16 * 1024;
+const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
+const MAX_HEAD_BYTES: usize = 16 * 1024;
 
 /// The timeout of a connection to each address of a host.
-const CONNECT_PATIENCE: Duration = Duration::from_secs(10);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The time for which a connection may be idle. It is longer than a model takes to think.
-const IDLE: Duration = Duration::from_secs(30 * 60);
+const IDLE_TIMEOUT: Duration = Duration::from_secs(30 * 60);
 
 /// The size of the buffer for each direction.
-const PIECE: usize = 16 * 1024;
+const BUFFER_BYTES: usize = 16 * 1024;
 
 /// A request to the proxy.
 #[derive(Debug, PartialEq, Eq)]
-enum Ask {
+enum ProxyRequest {
     /// A tunnel (`CONNECT`).
     Tunnel { host: String, port: u16 },
     /// A single request, whose head is rewritten for the target server.
-    Request { host: String, port: u16, head: Vec<u8> },
+    Forward {
+        host: String,
+        port: u16,
+        head: Vec<u8>,
+    },
 }
 
 /// Copies a connection to another address without reading it.
-pub(super) fn pass_on(client: TcpStream, to: SocketAddr) -> io::Result<()> {
-    let server = TcpStream::connect_timeout(&to, CONNECT_PATIENCE)?;
-    pump(&client, &server, &[])
+pub(super) fn forward_connection(client: TcpStream, to: SocketAddr) -> io::Result<()> {
+    let server = TcpStream::connect_timeout(&to, CONNECT_TIMEOUT)?;
+    copy_both_ways(&client, &server, &[])
 }
 
 /// Serves a client of the proxy.
-pub(super) fn answer(mut client: TcpStream, guard: &Guard) -> io::Result<()> {
+pub(super) fn serve_client(mut client: TcpStream, guard: &GateState) -> io::Result<()> {
     let Some((head, rest)) = read_head(&mut client)? else {
-        return say(&mut client, "400 Bad Request", "The head of the request is too long or incomplete.");
+        return respond(
+            &mut client,
+            "400 Bad Request",
+            "The head of the request is too long or incomplete.",
+        );
     };
-    let (host, port, first) = match parse(&head) {
-        Ok(Ask::Tunnel { host, port }) => (host, port, rest),
-        Ok(Ask::Request { host, port, head }) => (host, port, [head, rest].concat()),
-        Err(why) => return say(&mut client, "400 Bad Request", why),
+    let (host, port, first) = match parse_head(&head) {
+        Ok(ProxyRequest::Tunnel { host, port }) => (host, port, rest),
+        Ok(ProxyRequest::Forward { host, port, head }) => (host, port, [head, rest].concat()),
+        Err(why) => return respond(&mut client, "400 Bad Request", why),
     };
-    let to = if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") };
+    let to = if host.contains(':') {
+        format!("[{host}]:{port}")
+    } else {
+        format!("{host}:{port}")
+    };
     let mut refuse = |why: &str| {
-        guard.refused(&to, why);
-        let text = format!("{to} was refused: {why}. Add it with `regatta agent add NAME --egress {to}`.");
-        say(&mut client, "403 Forbidden", &text)
+        guard.report_refusal(&to, why);
+        let text =
+            format!("{to} was refused: {why}. Add it with `regatta agent add NAME --egress {to}`.");
+        respond(&mut client, "403 Forbidden", &text)
     };
-    if !guard.rules.lists(&host, port) {
+    if !guard.allow_list.allows_host(&host, port) {
         return refuse("it is not in the agent's list of hosts");
     }
-    let addresses: Vec<IpAddr> = match rules::address(&host) {
+    let addresses: Vec<IpAddr> = match allow_list::parse_address(&host) {
         Some(address) => vec![address],
         None => match (host.as_str(), port).to_socket_addrs() {
             Ok(found) => found.map(|it| it.ip()).collect(),
             Err(error) => {
-                return say(&mut client, "502 Bad Gateway", &format!("{host} could not be resolved: {error}."));
+                return respond(
+                    &mut client,
+                    "502 Bad Gateway",
+                    &format!("{host} could not be resolved: {error}."),
+                );
             }
         },
     };
-    let open: Vec<IpAddr> = addresses.iter().copied().filter(|it| guard.rules.reaches(*it, port)).collect();
+    let open: Vec<IpAddr> = addresses
+        .iter()
+        .copied()
+        .filter(|it| guard.allow_list.allows_address(*it, port))
+        .collect();
     if let (true, Some(first)) = (open.is_empty(), addresses.first()) {
-        return refuse(&format!("its name resolves to {first}, an address of this machine or its network"));
+        return refuse(&format!(
+            "its name resolves to {first}, an address of this machine or its network"
+        ));
     }
     let mut server = Err(io::Error::other("the host has no address"));
     for address in open {
-        server = TcpStream::connect_timeout(&SocketAddr::new(address, port), CONNECT_PATIENCE);
+        server = TcpStream::connect_timeout(&SocketAddr::new(address, port), CONNECT_TIMEOUT);
         if server.is_ok() {
             break;
         }
     }
     let server = match server {
         Ok(server) => server,
-        Err(error) => return say(&mut client, "502 Bad Gateway", &format!("{to} is not reachable: {error}.")),
+        Err(error) => {
+            return respond(
+                &mut client,
+                "502 Bad Gateway",
+                &format!("{to} is not reachable: {error}."),
+            );
+        }
     };
     if head.starts_with(b"CONNECT ") {
         client.write_all(b"HTTP/1.1 200 Connection established\r\n\r\n")?;
     }
-    pump(&client, &server, &first)
+    copy_both_ways(&client, &server, &first)
 }
 
-fn say(client: &mut TcpStream, status: &str, text: &str) -> io::Result<()> {
+fn respond(client: &mut TcpStream, status: &str, text: &str) -> io::Result<()> {
     let text = format!("regatta: {text}\n");
     let head = format!(
-        "HTTP/1.1 {status}\r\ncontent-type: text/plain; charset=utf-8\r\ncontent-length: {}\r\nconnection: close\r\n\r\n",
+        "HTTP/1.1 {status}\r\ncontent-type: text/plain; charset=utf-8\r\ncontent-length: \
+        {}\r\nconnection: close\r\n\r\n",
         text.len()
     );
     client.write_all(head.as_bytes())?;
@@ -107,7 +137,7 @@ fn say(client: &mut TcpStream, status: &str, text: &str) -> io::Result<()> {
 /// Reads up to the empty line. Returns the head and the bytes after it, or `None` if there is no
 /// empty line.
 fn read_head(client: &mut TcpStream) -> io::Result<Option<(Vec<u8>, Vec<u8>)>> {
-    let deadline = Instant::now() + HEAD_PATIENCE;
+    let deadline = Instant::now() + HEAD_TIMEOUT;
     let mut head = Vec::new();
     let mut piece = [0; 2048];
     loop {
@@ -129,88 +159,117 @@ fn read_head(client: &mut TcpStream) -> io::Result<Option<(Vec<u8>, Vec<u8>)>> {
             let rest = head.split_off(from + at + 4);
             return Ok(Some((head, rest)));
         }
-        if head.len() > HEAD_MOST {
+        if head.len() > MAX_HEAD_BYTES {
             return Ok(None);
         }
     }
 }
 
-fn parse(head: &[u8]) -> Result<Ask, &'static str> {
+fn parse_head(head: &[u8]) -> Result<ProxyRequest, &'static str> {
     const NO_REQUEST: &str = "This is not a valid request to a proxy.";
     let head = std::str::from_utf8(head).map_err(|_| NO_REQUEST)?;
     let mut lines = head.split("\r\n");
     let first = lines.next().unwrap_or_default();
-    let [method, target, version] = first.split(' ').collect::<Vec<_>>()[..] else { return Err(NO_REQUEST) };
+    let [method, target, version] = first.split(' ').collect::<Vec<_>>()[..] else {
+        return Err(NO_REQUEST);
+    };
     if !version.starts_with("HTTP/1.") || !method.bytes().all(|it| it.is_ascii_uppercase()) {
         return Err(NO_REQUEST);
     }
     if method == "CONNECT" {
-        let (host, port) = rules::split_or(target, None).ok_or(NO_REQUEST)?;
-        return Ok(Ask::Tunnel { host, port });
+        let (host, port) = allow_list::split_host_and_port(target, None).ok_or(NO_REQUEST)?;
+        return Ok(ProxyRequest::Tunnel { host, port });
     }
-    let rest = target.strip_prefix("http://").ok_or("This is a proxy. Request http://HOST/… or a tunnel.")?;
+    let rest = target
+        .strip_prefix("http://")
+        .ok_or("This is a proxy. Request http://HOST/… or a tunnel.")?;
     let at = rest.find(['/', '?', '#']).unwrap_or(rest.len());
     let (authority, path) = rest.split_at(at);
     // A host with a user name and a password before an @ is rejected.
-    let (host, port) = rules::split_or(authority, Some(80)).filter(|it| !it.0.contains('@')).ok_or(NO_REQUEST)?;
+    let (host, port) = allow_list::split_host_and_port(authority, Some(80))
+        .filter(|it| !it.0.contains('@'))
+        .ok_or(NO_REQUEST)?;
     let slash = if path.starts_with('/') { "" } else { "/" };
     let mut rewritten = format!("{method} {slash}{path} HTTP/1.1\r\nHost: {authority}\r\n");
     for line in lines.take_while(|it| !it.is_empty()) {
-        let name = line.split(':').next().unwrap_or_default().trim().to_ascii_lowercase();
+        let name = line
+            .split(':')
+            .next()
+            .unwrap_or_default()
+            .trim()
+            .to_ascii_lowercase();
         // A connection serves one request, because the next may be for another host.
-        let ours = ["host", "connection", "proxy-connection", "proxy-authorization", "keep-alive"];
+        let ours = [
+            "host",
+            "connection",
+            "proxy-connection",
+            "proxy-authorization",
+            "keep-alive",
+        ];
         if !ours.contains(&name.as_str()) {
             rewritten.push_str(line);
             rewritten.push_str("\r\n");
         }
     }
     rewritten.push_str("Connection: close\r\n\r\n");
-    Ok(Ask::Request { host, port, head: rewritten.into_bytes() })
+    Ok(ProxyRequest::Forward {
+        host,
+        port,
+        head: rewritten.into_bytes(),
+    })
 }
 
 /// One direction of a connection.
-struct Flow<'a> {
+struct OneWayCopy<'a> {
     from: &'a TcpStream,
     to: &'a TcpStream,
-    held: Vec<u8>,
-    done: usize,
+    buffer: Vec<u8>,
+    written: usize,
     /// Set when the source has ended.
-    ended: bool,
+    has_source_ended: bool,
     /// Set when the target was told about the end.
-    closed: bool,
+    is_target_closed: bool,
 }
 
-impl<'a> Flow<'a> {
-    fn new(from: &'a TcpStream, to: &'a TcpStream, first: &[u8]) -> Flow<'a> {
-        Flow { from, to, held: first.to_vec(), done: 0, ended: false, closed: false }
+impl<'a> OneWayCopy<'a> {
+    fn new(from: &'a TcpStream, to: &'a TcpStream, first: &[u8]) -> OneWayCopy<'a> {
+        OneWayCopy {
+            from,
+            to,
+            buffer: first.to_vec(),
+            written: 0,
+            has_source_ended: false,
+            is_target_closed: false,
+        }
     }
 
     fn is_empty(&self) -> bool {
-        self.done == self.held.len()
+        self.written == self.buffer.len()
     }
 
     /// Moves the bytes that can be moved without waiting. Returns whether it moved any.
-    fn step(&mut self) -> io::Result<bool> {
+    fn copy_available(&mut self) -> io::Result<bool> {
         let mut moved = false;
-        if self.is_empty() && !self.ended {
-            self.held.resize(PIECE, 0);
-            self.done = 0;
+        if self.is_empty() && !self.has_source_ended {
+            self.buffer.resize(BUFFER_BYTES, 0);
+            self.written = 0;
             let mut from = self.from;
-            let read = now(from.read(&mut self.held));
-            self.held.truncate(*read.as_ref().ok().and_then(Option::as_ref).unwrap_or(&0));
-            self.ended = read? == Some(0);
-            moved |= !self.is_empty() || self.ended;
+            let read = unless_blocked(from.read(&mut self.buffer));
+            self.buffer
+                .truncate(*read.as_ref().ok().and_then(Option::as_ref).unwrap_or(&0));
+            self.has_source_ended = read? == Some(0);
+            moved |= !self.is_empty() || self.has_source_ended;
         }
         while !self.is_empty() {
             let mut to = self.to;
-            match now(to.write(&self.held[self.done..]))? {
-                Some(length) => self.done += length,
+            match unless_blocked(to.write(&self.buffer[self.written..]))? {
+                Some(length) => self.written += length,
                 None => return Ok(moved),
             }
             moved = true;
         }
-        if self.ended && !self.closed {
-            self.closed = true;
+        if self.has_source_ended && !self.is_target_closed {
+            self.is_target_closed = true;
             // The target may be gone already.
             drop(self.to.shutdown(Shutdown::Write));
         }
@@ -219,40 +278,60 @@ impl<'a> Flow<'a> {
 }
 
 /// Turns the result of a non-blocking call into `None` if the call would have to wait.
-fn now(done: io::Result<usize>) -> io::Result<Option<usize>> {
+fn unless_blocked(done: io::Result<usize>) -> io::Result<Option<usize>> {
     match done {
         Ok(length) => Ok(Some(length)),
-        Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => Ok(None),
+        Err(error)
+            if matches!(
+                error.kind(),
+                io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted
+            ) =>
+        {
+            Ok(None)
+        }
         Err(error) => Err(error),
     }
 }
 
 /// Copies bytes in both directions until both have ended, one breaks, or the connection is idle for
 /// too long.
-fn pump(client: &TcpStream, server: &TcpStream, first: &[u8]) -> io::Result<()> {
+fn copy_both_ways(client: &TcpStream, server: &TcpStream, first: &[u8]) -> io::Result<()> {
     for stream in [client, server] {
         stream.set_nonblocking(true)?;
         stream.set_nodelay(true)?;
     }
-    let mut up = Flow::new(client, server, first);
-    let mut down = Flow::new(server, client, &[]);
-    while !(up.closed && down.closed) {
-        let moved = up.step()? | down.step()?;
+    let mut up = OneWayCopy::new(client, server, first);
+    let mut down = OneWayCopy::new(server, client, &[]);
+    while !(up.is_target_closed && down.is_target_closed) {
+        let moved = up.copy_available()? | down.copy_available()?;
         if moved {
             continue;
         }
-        let wants = |reads: &Flow<'_>, writes: &Flow<'_>| {
-            let read = if reads.is_empty() && !reads.ended { PollFlags::IN } else { PollFlags::empty() };
-            read | if writes.is_empty() { PollFlags::empty() } else { PollFlags::OUT }
+        let wants = |reads: &OneWayCopy<'_>, writes: &OneWayCopy<'_>| {
+            let read = if reads.is_empty() && !reads.has_source_ended {
+                PollFlags::IN
+            } else {
+                PollFlags::empty()
+            };
+            read | if writes.is_empty() {
+                PollFlags::empty()
+            } else {
+                PollFlags::OUT
+            }
         };
         let asked = [wants(&up, &down), wants(&down, &up)];
         let mut fds = [PollFd::new(client, asked[0]), PollFd::new(server, asked[1])];
-        if !ready_until(&mut fds, Some(Instant::now() + IDLE))? {
+        if !poll_until(&mut fds, Some(Instant::now() + IDLE_TIMEOUT))? {
             return Ok(());
         }
         // A poll reports a lost peer even if no event was requested from it. Then there is nothing
         // left to do.
-        let gone = |it: usize| asked[it].is_empty() && fds[it].revents().intersects(PollFlags::HUP | PollFlags::ERR);
+        let gone = |it: usize| {
+            asked[it].is_empty()
+                && fds[it]
+                    .revents()
+                    .intersects(PollFlags::HUP | PollFlags::ERR)
+        };
         if gone(0) || gone(1) {
             return Ok(());
         }
@@ -264,15 +343,26 @@ fn pump(client: &TcpStream, server: &TcpStream, first: &[u8]) -> io::Result<()> 
 mod tests {
     use super::*;
 
-    fn ask(head: &str) -> Result<Ask, &'static str> {
-        parse(head.as_bytes())
+    fn parse_text(head: &str) -> Result<ProxyRequest, &'static str> {
+        parse_head(head.as_bytes())
     }
 
     #[test]
     fn proxy_parses_requests_strictly() {
-        let tunnel = |host: &str, port| Ok(Ask::Tunnel { host: host.to_owned(), port });
-        assert_eq!(ask("CONNECT a.example:443 HTTP/1.1\r\nHost: b.example\r\n\r\n"), tunnel("a.example", 443));
-        assert_eq!(ask("CONNECT [::1]:80 HTTP/1.0\r\n\r\n"), tunnel("::1", 80));
+        let tunnel = |host: &str, port| {
+            Ok(ProxyRequest::Tunnel {
+                host: host.to_owned(),
+                port,
+            })
+        };
+        assert_eq!(
+            parse_text("CONNECT a.example:443 HTTP/1.1\r\nHost: b.example\r\n\r\n"),
+            tunnel("a.example", 443)
+        );
+        assert_eq!(
+            parse_text("CONNECT [::1]:80 HTTP/1.0\r\n\r\n"),
+            tunnel("::1", 80)
+        );
         for bad in [
             "CONNECT a.example HTTP/1.1\r\n\r\n",
             "CONNECT a.example:443/x HTTP/1.1\r\n\r\n",
@@ -285,20 +375,30 @@ mod tests {
             "GET http://a.example/ x HTTP/1.1\r\n\r\n",
             "\r\n\r\n",
         ] {
-            assert!(ask(bad).is_err(), "{bad}");
+            assert!(parse_text(bad).is_err(), "{bad}");
         }
     }
 
     #[test]
     fn request_is_rewritten_for_the_checked_host() {
-        let head = "POST http://a.example:8080/x?y HTTP/1.1\r\nHost: b.example\r\nProxy-Authorization: secret\r\n\
+        let head = "POST http://a.example:8080/x?y HTTP/1.1\r\nHost: \
+                    b.example\r\nProxy-Authorization: secret\r\n\
                     Connection: keep-alive\r\nContent-Length: 2\r\n\r\n";
-        let rewritten = "POST /x?y HTTP/1.1\r\nHost: a.example:8080\r\nContent-Length: 2\r\nConnection: close\r\n\r\n";
+        let rewritten = "POST /x?y HTTP/1.1\r\nHost: a.example:8080\r\nContent-Length: \
+            2\r\nConnection: close\r\n\r\n";
         assert_eq!(
-            ask(head),
-            Ok(Ask::Request { host: "a.example".to_owned(), port: 8080, head: rewritten.as_bytes().to_vec() })
+            parse_text(head),
+            Ok(ProxyRequest::Forward {
+                host: "a.example".to_owned(),
+                port: 8080,
+                head: rewritten.as_bytes().to_vec()
+            })
         );
-        let Ok(Ask::Request { head, .. }) = ask("GET http://a.example?q HTTP/1.1\r\n\r\n") else { panic!() };
+        let Ok(ProxyRequest::Forward { head, .. }) =
+            parse_text("GET http://a.example?q HTTP/1.1\r\n\r\n")
+        else {
+            panic!()
+        };
         assert!(head.starts_with(b"GET /?q HTTP/1.1\r\n"));
     }
 }

@@ -11,23 +11,27 @@ use std::process::ExitCode;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
-use regatta_core::session::{Class, ToolKind};
+use regatta_core::agent_protocol::{FailureClass, ToolKind};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::tools::Tools;
-use super::{Agent, Halt, Voice, steps};
-use crate::drivers::rpc::{Dialect, Fault, Message, NO_METHOD, read};
-use crate::rundir::write_atomic;
-use crate::script::{Permission, Step};
+use super::tools::ToolClient;
+use super::{ClientChannel, ScriptRunner, ScriptStop, load_steps};
+use crate::drivers::rpc::{METHOD_NOT_FOUND, RpcDialect, RpcError, RpcMessage, parse_message};
+use crate::run_dir::write_atomic;
+use crate::script::{PermissionStep, ScriptStep};
 
-const RPC: Dialect = Dialect::Standard;
+const DIALECT: RpcDialect = RpcDialect::Standard;
 
 /// The number of updates that a session keeps for a later load.
-const REMEMBERED: usize = 200;
+const MAX_SAVED_UPDATES: usize = 200;
 
 /// Serves ACP on the given streams until the input ends.
-pub fn main(script_file: Option<PathBuf>, input: impl BufRead + Send + 'static, out: &mut dyn Write) -> ExitCode {
+pub fn main(
+    script_file: Option<PathBuf>,
+    input: impl BufRead + Send + 'static,
+    out: &mut dyn Write,
+) -> ExitCode {
     let (sender, orders) = channel();
     std::thread::spawn(move || {
         // An unreadable line ends the input too.
@@ -37,25 +41,25 @@ pub fn main(script_file: Option<PathBuf>, input: impl BufRead + Send + 'static, 
             }
         }
     });
-    let mut server = Server {
-        voice: Speaker {
+    let mut server = AcpServer {
+        channel: AcpChannel {
             out,
-            orders,
-            waiting: Vec::new(),
+            incoming: orders,
+            queued: Vec::new(),
             next_id: 0,
             can_ask: false,
-            cancelled: false,
-            hung_up: false,
-            session: Kept::default(),
-            turn: Used::default(),
+            is_cancelled: false,
+            is_disconnected: false,
+            session: SavedSession::default(),
+            turn: TurnUsage::default(),
             mode: "default".to_owned(),
             output: String::new(),
         },
-        script: steps(script_file),
-        agent: None,
-        settings: Settings::default(),
+        script: load_steps(script_file),
+        runner: None,
+        settings: SessionSettings::default(),
     };
-    while let Some(message) = server.voice.next_order() {
+    while let Some(message) = server.channel.next_message() {
         server.handle(message);
     }
     ExitCode::SUCCESS
@@ -63,11 +67,11 @@ pub fn main(script_file: Option<PathBuf>, input: impl BufRead + Send + 'static, 
 
 /// The variable with the path of the agent's own home in the data directory. The scripted agent
 /// usually runs without a sandbox, so `HOME` is the user's home, where it must write nothing.
-pub(crate) const SESSIONS_HOME: &str = "REGATTA_SCRIPTED_HOME";
+pub(crate) const SESSIONS_HOME_VARIABLE: &str = "REGATTA_SCRIPTED_HOME";
 
 /// The saved state of a session.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-struct Kept {
+struct SavedSession {
     id: String,
     /// The number of the next step, from 0.
     position: usize,
@@ -76,58 +80,72 @@ struct Kept {
     cost: f64,
 }
 
-impl Kept {
-    fn file(id: &str) -> Option<PathBuf> {
+impl SavedSession {
+    fn path(id: &str) -> Option<PathBuf> {
         let plain = !id.is_empty() && id.chars().all(|it| it.is_ascii_alphanumeric() || it == '-');
-        let home = std::env::var_os(SESSIONS_HOME).or_else(|| std::env::var_os("HOME")).filter(|_| plain)?;
-        Some(Path::new(&home).join(".regatta-scripted").join(format!("{id}.json")))
+        let home = std::env::var_os(SESSIONS_HOME_VARIABLE)
+            .or_else(|| std::env::var_os("HOME"))
+            .filter(|_| plain)?;
+        Some(
+            Path::new(&home)
+                .join(".regatta-scripted")
+                .join(format!("{id}.json")),
+        )
     }
 
     fn save(&self) -> io::Result<()> {
-        let Some(file) = Kept::file(&self.id) else { return Ok(()) };
+        let Some(file) = SavedSession::path(&self.id) else {
+            return Ok(());
+        };
         file.parent().map_or(Ok(()), fs::create_dir_all)?;
         write_atomic(&file, &serde_json::to_vec(self)?)
     }
 
-    fn load(id: &str) -> Option<Kept> {
-        serde_json::from_slice(&fs::read(Kept::file(id)?).ok()?).ok()
+    fn load(id: &str) -> Option<SavedSession> {
+        serde_json::from_slice(&fs::read(SavedSession::path(id)?).ok()?).ok()
     }
 }
 
 /// The usage of one turn.
 #[derive(Clone, Copy, Debug, Default)]
-struct Used {
+struct TurnUsage {
     input: u64,
     output: u64,
     cached: u64,
-    told: bool,
+    is_reported: bool,
 }
 
 #[derive(Clone, Debug)]
-struct Settings {
+struct SessionSettings {
     model: String,
     effort: String,
 }
 
-impl Default for Settings {
-    fn default() -> Settings {
-        Settings { model: "scripted-small".to_owned(), effort: "low".to_owned() }
+impl Default for SessionSettings {
+    fn default() -> SessionSettings {
+        SessionSettings {
+            model: "scripted-small".to_owned(),
+            effort: "low".to_owned(),
+        }
     }
 }
 
-struct Server<'a> {
-    voice: Speaker<'a>,
-    script: Result<Vec<Step>, String>,
-    agent: Option<Agent>,
-    settings: Settings,
+struct AcpServer<'a> {
+    channel: AcpChannel<'a>,
+    script: Result<Vec<ScriptStep>, String>,
+    runner: Option<ScriptRunner>,
+    settings: SessionSettings,
 }
 
-impl Server<'_> {
-    fn handle(&mut self, message: Message) {
-        let Message::Request { id, method, params } = message else { return };
+impl AcpServer<'_> {
+    fn handle(&mut self, message: RpcMessage) {
+        let RpcMessage::Request { id, method, params } = message else {
+            return;
+        };
         let answer = match method.as_str() {
             "initialize" => {
-                self.voice.can_ask = params["clientCapabilities"]["elicitation"]["form"].is_object();
+                self.channel.can_ask =
+                    params["clientCapabilities"]["elicitation"]["form"].is_object();
                 Ok(json!({
                     "protocolVersion": 1,
                     "agentInfo": { "name": "regatta-scripted", "version": env!("CARGO_PKG_VERSION") },
@@ -142,51 +160,73 @@ impl Server<'_> {
             "authenticate" | "session/close" => Ok(json!({})),
             "session/new" => self.new_session(&params),
             "session/load" => self.load_session(&params),
-            "session/set_mode" => self.set("mode", &params["modeId"]),
-            "session/set_config_option" => self.set(params["configId"].as_str().unwrap_or_default(), &params["value"]),
-            "session/prompt" => self.prompt(),
-            _ => Err(Fault { code: NO_METHOD, message: format!("Method not found: {method}"), data: Value::Null }),
+            "session/set_mode" => self.set_option("mode", &params["modeId"]),
+            "session/set_config_option" => self.set_option(
+                params["configId"].as_str().unwrap_or_default(),
+                &params["value"],
+            ),
+            "session/prompt" => self.run_turn(),
+            _ => Err(RpcError {
+                code: METHOD_NOT_FOUND,
+                message: format!("Method not found: {method}"),
+                data: Value::Null,
+            }),
         };
-        self.voice.answer(&id, answer);
+        self.channel.answer(&id, answer);
     }
 
-    fn open(&mut self, params: &Value) -> Result<(), Fault> {
+    fn open_workspace(&mut self, params: &Value) -> Result<(), RpcError> {
         let dir = params["cwd"].as_str().unwrap_or_default();
-        let fault = |why: String| Fault { code: -32602, message: why, data: Value::Null };
+        let fault = |why: String| RpcError {
+            code: -32602,
+            message: why,
+            data: Value::Null,
+        };
         if !Path::new(dir).is_absolute() {
             return Err(fault(format!("cwd must be absolute, not {dir:?}")));
         }
-        let mut agent = Agent::new(Path::new(dir)).map_err(|error| fault(format!("Could not use {dir}: {error}")))?;
-        agent.tools = Tools::of_session(params);
-        self.agent = Some(agent);
+        let mut agent = ScriptRunner::new(Path::new(dir))
+            .map_err(|error| fault(format!("Could not use {dir}: {error}")))?;
+        agent.tools = ToolClient::from_session(params);
+        self.runner = Some(agent);
         Ok(())
     }
 
-    fn new_session(&mut self, params: &Value) -> Result<Value, Fault> {
-        self.open(params)?;
+    fn new_session(&mut self, params: &Value) -> Result<Value, RpcError> {
+        self.open_workspace(params)?;
         let attempt = std::env::var("REGATTA_ATTEMPT").unwrap_or_else(|_| "by-hand".to_owned());
         let id = format!("scripted-{attempt}-{}", std::process::id());
-        self.voice.session = Kept { id: id.clone(), ..Kept::default() };
-        self.voice.keep();
-        Ok(json!({ "sessionId": id, "configOptions": self.options() }))
+        self.channel.session = SavedSession {
+            id: id.clone(),
+            ..SavedSession::default()
+        };
+        self.channel.save_session();
+        Ok(json!({ "sessionId": id, "configOptions": self.config_options() }))
     }
 
-    fn load_session(&mut self, params: &Value) -> Result<Value, Fault> {
+    fn load_session(&mut self, params: &Value) -> Result<Value, RpcError> {
         let id = params["sessionId"].as_str().unwrap_or_default();
-        let gone = || Fault { code: -32002, message: format!("No session {id}"), data: json!({ "sessionId": id }) };
-        let kept = Kept::load(id).ok_or_else(gone)?;
-        self.open(params)?;
+        let gone = || RpcError {
+            code: -32002,
+            message: format!("No session {id}"),
+            data: json!({ "sessionId": id }),
+        };
+        let kept = SavedSession::load(id).ok_or_else(gone)?;
+        self.open_workspace(params)?;
         for update in &kept.updates {
-            self.voice.note("session/update", json!({ "sessionId": id, "update": update }));
+            self.channel.notify(
+                "session/update",
+                json!({ "sessionId": id, "update": update }),
+            );
         }
-        if let Some(agent) = &mut self.agent {
+        if let Some(agent) = &mut self.runner {
             agent.step = kept.position;
         }
-        self.voice.session = kept;
-        Ok(json!({ "configOptions": self.options() }))
+        self.channel.session = kept;
+        Ok(json!({ "configOptions": self.config_options() }))
     }
 
-    fn options(&self) -> Value {
+    fn config_options(&self) -> Value {
         let option = |id: &str, category: &str, current: &str, values: [&str; 2]| {
             json!({
                 "id": id, "name": id, "category": category, "type": "select", "currentValue": current,
@@ -194,78 +234,125 @@ impl Server<'_> {
             })
         };
         json!([
-            option("mode", "mode", &self.voice.mode, ["default", "auto"]),
-            option("model", "model", &self.settings.model, ["scripted-small", "scripted-big"]),
-            option("effort", "thought_level", &self.settings.effort, ["low", "high"]),
+            option("mode", "mode", &self.channel.mode, ["default", "auto"]),
+            option(
+                "model",
+                "model",
+                &self.settings.model,
+                ["scripted-small", "scripted-big"]
+            ),
+            option(
+                "effort",
+                "thought_level",
+                &self.settings.effort,
+                ["low", "high"]
+            ),
         ])
     }
 
-    fn set(&mut self, what: &str, value: &Value) -> Result<Value, Fault> {
+    fn set_option(&mut self, what: &str, value: &Value) -> Result<Value, RpcError> {
         let value = value.as_str().unwrap_or_default().to_owned();
         match what {
-            "mode" => self.voice.mode = value,
+            "mode" => self.channel.mode = value,
             "model" => self.settings.model = value,
             "effort" => self.settings.effort = value,
-            _ => return Err(Fault { code: -32602, message: format!("No option {what}"), data: Value::Null }),
+            _ => {
+                return Err(RpcError {
+                    code: -32602,
+                    message: format!("No option {what}"),
+                    data: Value::Null,
+                });
+            }
         }
-        Ok(json!({ "configOptions": self.options() }))
+        Ok(json!({ "configOptions": self.config_options() }))
     }
 
     /// Follows the script to the end of the turn.
-    fn prompt(&mut self) -> Result<Value, Fault> {
-        self.voice.cancelled = false;
-        self.voice.turn = Used::default();
-        let Some(agent) = &mut self.agent else {
-            return Err(Fault { code: -32002, message: "No session is open".to_owned(), data: Value::Null });
+    fn run_turn(&mut self) -> Result<Value, RpcError> {
+        self.channel.is_cancelled = false;
+        self.channel.turn = TurnUsage::default();
+        let Some(agent) = &mut self.runner else {
+            return Err(RpcError {
+                code: -32002,
+                message: "No session is open".to_owned(),
+                data: Value::Null,
+            });
         };
         // The class blames the task, so the agent stays available for other tasks.
-        let steps = self.script.as_ref().map_err(|why| fault(Class::Refused, why, None))?;
-        if self.voice.session.position >= steps.len() && !steps.is_empty() {
-            self.voice.tell(agent.step, "say", json!({ "text": "The script has no more steps." }));
+        let steps = self
+            .script
+            .as_ref()
+            .map_err(|why| provider_error(FailureClass::Refused, why, None))?;
+        if self.channel.session.position >= steps.len() && !steps.is_empty() {
+            self.channel.report(
+                agent.step,
+                "say",
+                json!({ "text": "The script has no more steps." }),
+            );
         }
         let mut done = Ok(());
-        while let Some(step) = steps.get(self.voice.session.position) {
-            done = agent.follow(step, &mut self.voice);
+        while let Some(step) = steps.get(self.channel.session.position) {
+            done = agent.run_step(step, &mut self.channel);
             // A step that was cancelled or met a provider's failure is not repeated when the
             // session continues.
             let over = match &done {
-                Ok(()) | Err(Halt::Cancelled) => true,
-                Err(Halt::Trouble { class, .. }) => matches!(class, Class::RateLimit | Class::Overloaded),
-                Err(Halt::Failed(_)) => false,
+                Ok(()) | Err(ScriptStop::Cancelled) => true,
+                Err(ScriptStop::ProviderFailure { class, .. }) => {
+                    matches!(class, FailureClass::RateLimit | FailureClass::Overloaded)
+                }
+                Err(ScriptStop::Failed(_)) => false,
             };
             if over {
-                self.voice.session.position += 1;
-                self.voice.keep();
+                self.channel.session.position += 1;
+                self.channel.save_session();
             }
             if done.is_err() {
                 break;
             }
-            if *step == Step::EndTurn(true) {
+            if *step == ScriptStep::EndTurn(true) {
                 break;
             }
         }
         let detail = match &done {
-            Ok(()) => agent.said.clone().unwrap_or_else(|| format!("Followed {} steps.", agent.step)),
+            Ok(()) => agent
+                .last_message
+                .clone()
+                .unwrap_or_else(|| format!("Followed {} steps.", agent.step)),
             Err(halt) => halt.reason().to_owned(),
         };
-        let left = agent.leave_result(done.is_ok(), &detail).map_err(|why| fault(Class::Crashed, &why, None));
+        let left = agent
+            .write_result(done.is_ok(), &detail)
+            .map_err(|why| provider_error(FailureClass::Crashed, &why, None));
         match done {
-            Ok(()) => left.map(|()| self.ended("end_turn")),
-            Err(Halt::Cancelled) => Ok(self.ended("cancelled")),
-            Err(Halt::Trouble { class: Class::Cancelled, .. }) => Ok(self.ended("cancelled")),
-            Err(Halt::Trouble { class: Class::Refused, reason, .. }) => {
-                self.voice.tell(0, "say", json!({ "text": reason }));
-                Ok(self.ended("refusal"))
+            Ok(()) => left.map(|()| self.prompt_result("end_turn")),
+            Err(ScriptStop::Cancelled) => Ok(self.prompt_result("cancelled")),
+            Err(ScriptStop::ProviderFailure {
+                class: FailureClass::Cancelled,
+                ..
+            }) => Ok(self.prompt_result("cancelled")),
+            Err(ScriptStop::ProviderFailure {
+                class: FailureClass::Refused,
+                reason,
+                ..
+            }) => {
+                self.channel.report(0, "say", json!({ "text": reason }));
+                Ok(self.prompt_result("refusal"))
             }
-            Err(Halt::Trouble { class, reason, reset_in }) => Err(fault(class, &reason, reset_in)),
-            Err(Halt::Failed(reason)) => Err(fault(Class::Crashed, &reason, None)),
+            Err(ScriptStop::ProviderFailure {
+                class,
+                reason,
+                reset_in,
+            }) => Err(provider_error(class, &reason, reset_in)),
+            Err(ScriptStop::Failed(reason)) => {
+                Err(provider_error(FailureClass::Crashed, &reason, None))
+            }
         }
     }
 
-    fn ended(&self, reason: &str) -> Value {
-        let used = self.voice.turn;
+    fn prompt_result(&self, reason: &str) -> Value {
+        let used = self.channel.turn;
         let mut result = json!({ "stopReason": reason });
-        if used.told {
+        if used.is_reported {
             result["usage"] = json!({
                 "inputTokens": used.input, "outputTokens": used.output, "cachedReadTokens": used.cached,
                 "totalTokens": used.input + used.output + used.cached,
@@ -276,133 +363,159 @@ impl Server<'_> {
 }
 
 /// Returns an error as a provider's adapter would report it.
-fn fault(class: Class, reason: &str, reset_in: Option<Duration>) -> Fault {
+fn provider_error(class: FailureClass, reason: &str, reset_in: Option<Duration>) -> RpcError {
     let code = match class {
-        Class::Auth => -32000,
-        Class::RateLimit => 429,
-        Class::Overloaded => 529,
+        FailureClass::Auth => -32000,
+        FailureClass::RateLimit => 429,
+        FailureClass::Overloaded => 529,
         _ => -32603,
     };
     let mut data = json!({ "errorKind": class.name() });
     if let Some(reset_in) = reset_in {
         data["retryAfterMs"] = json!(u64::try_from(reset_in.as_millis()).unwrap_or(u64::MAX));
     }
-    Fault { code, message: reason.to_owned(), data }
+    RpcError {
+        code,
+        message: reason.to_owned(),
+        data,
+    }
 }
 
 /// The connection to the client.
-struct Speaker<'a> {
+struct AcpChannel<'a> {
     out: &'a mut dyn Write,
-    orders: Receiver<String>,
+    incoming: Receiver<String>,
     /// Messages that arrived during a wait for something else.
-    waiting: Vec<Message>,
+    queued: Vec<RpcMessage>,
     next_id: u64,
     can_ask: bool,
-    cancelled: bool,
+    is_cancelled: bool,
     /// Set once the input has ended.
-    hung_up: bool,
-    session: Kept,
-    turn: Used,
+    is_disconnected: bool,
+    session: SavedSession,
+    turn: TurnUsage,
     mode: String,
     /// The output of the running command.
     output: String,
 }
 
-impl Speaker<'_> {
+impl AcpChannel<'_> {
     /// Writes a line. A client that no longer reads also closes the input, so a failed write is
     /// ignored.
-    fn line(&mut self, line: &str) {
+    fn write_line(&mut self, line: &str) {
         drop(writeln!(self.out, "{line}").and_then(|()| self.out.flush()));
     }
 
-    fn note(&mut self, method: &str, params: Value) {
-        self.line(&RPC.note(method, params));
+    fn notify(&mut self, method: &str, params: Value) {
+        self.write_line(&DIALECT.notification(method, params));
     }
 
-    fn answer(&mut self, id: &Value, outcome: Result<Value, Fault>) {
+    fn answer(&mut self, id: &Value, outcome: Result<Value, RpcError>) {
         let line = match outcome {
-            Ok(result) => RPC.result(id, result),
+            Ok(result) => DIALECT.result(id, result),
             Err(fault) => json!({
                 "jsonrpc": "2.0", "id": id,
                 "error": { "code": fault.code, "message": fault.message, "data": fault.data },
             })
             .to_string(),
         };
-        self.line(&line);
+        self.write_line(&line);
     }
 
     fn update(&mut self, update: Value) {
         let id = self.session.id.clone();
-        self.note("session/update", json!({ "sessionId": id, "update": update }));
-        if self.session.updates.len() < REMEMBERED {
+        self.notify(
+            "session/update",
+            json!({ "sessionId": id, "update": update }),
+        );
+        if self.session.updates.len() < MAX_SAVED_UPDATES {
             self.session.updates.push(update);
         }
     }
 
     /// Saves the session. If that fails, the session merely cannot be loaded again.
-    fn keep(&mut self) {
+    fn save_session(&mut self) {
         if let Err(error) = self.session.save() {
-            drop(writeln!(io::stderr(), "could not save the session: {error}"));
+            drop(writeln!(
+                io::stderr(),
+                "could not save the session: {error}"
+            ));
         }
     }
 
     /// Returns the next message, or `None` when the input has ended.
-    fn next_order(&mut self) -> Option<Message> {
-        if !self.waiting.is_empty() {
-            return Some(self.waiting.remove(0));
+    fn next_message(&mut self) -> Option<RpcMessage> {
+        if !self.queued.is_empty() {
+            return Some(self.queued.remove(0));
         }
         loop {
-            if let Some(message) = read(&self.orders.recv().ok()?) {
+            if let Some(message) = parse_message(&self.incoming.recv().ok()?) {
                 return Some(message);
             }
         }
     }
 
     /// Waits until `deadline`, or until the answer to `id` arrives. A cancellation ends the wait.
-    fn listen(&mut self, deadline: Option<Instant>, id: Option<u64>) -> Result<Option<Result<Value, Fault>>, Halt> {
+    fn wait_for(
+        &mut self,
+        deadline: Option<Instant>,
+        id: Option<u64>,
+    ) -> Result<Option<Result<Value, RpcError>>, ScriptStop> {
         loop {
-            if self.cancelled || self.hung_up {
+            if self.is_cancelled || self.is_disconnected {
                 // The client ignores an answer that arrives after a cancellation.
-                return Err(Halt::Cancelled);
+                return Err(ScriptStop::Cancelled);
             }
             let line = match deadline {
-                Some(deadline) => self.orders.recv_timeout(deadline.saturating_duration_since(Instant::now())),
-                None => self.orders.recv().map_err(|_| RecvTimeoutError::Disconnected),
+                Some(deadline) => self
+                    .incoming
+                    .recv_timeout(deadline.saturating_duration_since(Instant::now())),
+                None => self
+                    .incoming
+                    .recv()
+                    .map_err(|_| RecvTimeoutError::Disconnected),
             };
             let message = match line {
-                Ok(line) => read(&line),
+                Ok(line) => parse_message(&line),
                 Err(RecvTimeoutError::Timeout) => return Ok(None),
                 Err(RecvTimeoutError::Disconnected) => {
-                    self.hung_up = true;
+                    self.is_disconnected = true;
                     continue;
                 }
             };
             match message {
-                Some(Message::Note { method, .. }) if method == "session/cancel" => self.cancelled = true,
-                Some(Message::Answer { id: its, outcome }) if id.is_some() && its.as_u64() == id => {
+                Some(RpcMessage::Notification { method, .. }) if method == "session/cancel" => {
+                    self.is_cancelled = true
+                }
+                Some(RpcMessage::Answer { id: its, outcome })
+                    if id.is_some() && its.as_u64() == id =>
+                {
                     return Ok(Some(outcome));
                 }
-                Some(request @ Message::Request { .. }) => self.waiting.push(request),
+                Some(request @ RpcMessage::Request { .. }) => self.queued.push(request),
                 _ => {}
             }
         }
     }
 
     /// Sends a request to the client and waits for the answer.
-    fn request(&mut self, method: &str, params: Value) -> Result<Value, Halt> {
+    fn request(&mut self, method: &str, params: Value) -> Result<Value, ScriptStop> {
         let id = self.next_id;
         self.next_id += 1;
-        self.line(&RPC.request(id, method, params));
-        match self.listen(None, Some(id))? {
+        self.write_line(&DIALECT.request(id, method, params));
+        match self.wait_for(None, Some(id))? {
             Some(Ok(result)) => Ok(result),
-            Some(Err(fault)) => Err(Halt::Failed(format!("The client refused {method}: {}", fault.message))),
-            None => Err(Halt::Cancelled),
+            Some(Err(fault)) => Err(ScriptStop::Failed(format!(
+                "The client refused {method}: {}",
+                fault.message
+            ))),
+            None => Err(ScriptStop::Cancelled),
         }
     }
 }
 
-impl Voice for Speaker<'_> {
-    fn tell(&mut self, step: usize, kind: &str, content: Value) {
+impl ClientChannel for AcpChannel<'_> {
+    fn report(&mut self, step: usize, kind: &str, content: Value) {
         let text = |name: &str| json!({ "type": "text", "text": content[name] });
         let tool = format!("step-{step}");
         match kind {
@@ -435,7 +548,7 @@ impl Voice for Speaker<'_> {
                 self.output.push_str(content["text"].as_str().unwrap_or_default());
                 self.output.push('\n');
                 let all = json!([{ "type": "content", "content": { "type": "text", "text": self.output } }]);
-                self.note(
+                self.notify(
                     "session/update",
                     json!({ "sessionId": self.session.id, "update": {
                         "sessionUpdate": "tool_call_update", "toolCallId": tool, "content": all,
@@ -450,7 +563,7 @@ impl Voice for Speaker<'_> {
                 self.turn.input += count("input");
                 self.turn.output += count("output");
                 self.turn.cached += count("cached");
-                self.turn.told = true;
+                self.turn.is_reported = true;
                 self.session.cost += content["cost"].as_f64().unwrap_or(0.0);
                 let context = &content["context"];
                 let (used, size) = (context["used"].as_u64(), context["size"].as_u64());
@@ -467,34 +580,43 @@ impl Voice for Speaker<'_> {
         }
     }
 
-    fn ask(&mut self, question: &str, choices: &[String], default: Option<&str>) -> Result<String, Halt> {
+    fn ask_person(
+        &mut self,
+        question: &str,
+        choices: &[String],
+        default: Option<&str>,
+    ) -> Result<String, ScriptStop> {
         if !self.can_ask {
             let why = "The client supports no questions; give the step a `default`.".to_owned();
-            return default.map(str::to_owned).ok_or(Halt::Failed(why));
+            return default.map(str::to_owned).ok_or(ScriptStop::Failed(why));
         }
         let mut field = json!({ "type": "string", "title": "Answer" });
         if !choices.is_empty() {
             field["enum"] = json!(choices);
         }
-        let schema = json!({ "type": "object", "properties": { "answer": field }, "required": ["answer"] });
+        let schema =
+            json!({ "type": "object", "properties": { "answer": field }, "required": ["answer"] });
         let params = json!({
             "mode": "form", "sessionId": self.session.id, "message": question, "requestedSchema": schema,
         });
         let answer = self.request("elicitation/create", params)?;
-        match (answer["action"].as_str(), answer["content"]["answer"].as_str()) {
+        match (
+            answer["action"].as_str(),
+            answer["content"]["answer"].as_str(),
+        ) {
             (Some("accept"), Some(text)) => Ok(text.to_owned()),
-            (Some("cancel"), _) => Err(Halt::Cancelled),
-            _ => Err(Halt::Failed(format!("Nobody answered: {question}"))),
+            (Some("cancel"), _) => Err(ScriptStop::Cancelled),
+            _ => Err(ScriptStop::Failed(format!("Nobody answered: {question}"))),
         }
     }
 
-    fn permit(&mut self, permission: &Permission) -> Result<bool, Halt> {
+    fn request_permission(&mut self, permission: &PermissionStep) -> Result<bool, ScriptStop> {
         if self.mode == "auto" {
             return Ok(true);
         }
         let (kind, path) = match permission {
-            Permission::Short(_) => (None, None),
-            Permission::Long { kind, path, .. } => (*kind, path.as_ref()),
+            PermissionStep::Short(_) => (None, None),
+            PermissionStep::Long { kind, path, .. } => (*kind, path.as_ref()),
         };
         let mut tool = json!({
             "toolCallId": format!("ask-{}", self.next_id), "title": permission.what(), "status": "pending",
@@ -502,7 +624,9 @@ impl Voice for Speaker<'_> {
         });
         tool["rawInput"] = match kind {
             None => json!({ "command": permission.what() }),
-            Some(ToolKind::Fetch) if permission.what().contains("://") => json!({ "url": permission.what() }),
+            Some(ToolKind::Fetch) if permission.what().contains("://") => {
+                json!({ "url": permission.what() })
+            }
             Some(_) => json!({ "request": permission.what() }),
         };
         if let Some(path) = path {
@@ -517,30 +641,40 @@ impl Voice for Speaker<'_> {
         ]);
         let params = json!({ "sessionId": self.session.id, "toolCall": tool, "options": options });
         let answer = self.request("session/request_permission", params)?;
-        match (answer["outcome"]["outcome"].as_str(), answer["outcome"]["optionId"].as_str()) {
+        match (
+            answer["outcome"]["outcome"].as_str(),
+            answer["outcome"]["optionId"].as_str(),
+        ) {
             (Some("selected"), Some(option)) => Ok(matches!(option, "o2" | "o4")),
-            _ => Err(Halt::Cancelled),
+            _ => Err(ScriptStop::Cancelled),
         }
     }
 
-    fn flood(&mut self, _: usize, bytes: u64) -> Result<(), Halt> {
+    fn print_flood(&mut self, _: usize, bytes: u64) -> Result<(), ScriptStop> {
         let text = "~".repeat(1000);
         let update = json!({ "sessionUpdate": "agent_message_chunk", "content": { "type": "text", "text": text } });
-        let line = RPC.note("session/update", json!({ "sessionId": self.session.id, "update": update })) + "\n";
+        let line = DIALECT.notification(
+            "session/update",
+            json!({ "sessionId": self.session.id, "update": update }),
+        ) + "\n";
         for nth in 0..bytes.div_ceil(line.len() as u64) {
-            self.out.write_all(line.as_bytes()).map_err(|error| format!("Could not print: {error}."))?;
+            self.out
+                .write_all(line.as_bytes())
+                .map_err(|error| format!("Could not print: {error}."))?;
             if nth % 64 == 0 {
-                self.check()?;
+                self.check_cancelled()?;
             }
         }
-        self.out.flush().map_err(|error| format!("Could not print: {error}.").into())
+        self.out
+            .flush()
+            .map_err(|error| format!("Could not print: {error}.").into())
     }
 
-    fn pause(&mut self, time: Duration) -> Result<(), Halt> {
-        self.listen(Some(Instant::now() + time), None).map(|_| ())
+    fn sleep(&mut self, time: Duration) -> Result<(), ScriptStop> {
+        self.wait_for(Some(Instant::now() + time), None).map(|_| ())
     }
 
-    fn check(&mut self) -> Result<(), Halt> {
-        self.listen(Some(Instant::now()), None).map(|_| ())
+    fn check_cancelled(&mut self) -> Result<(), ScriptStop> {
+        self.wait_for(Some(Instant::now()), None).map(|_| ())
     }
 }

@@ -8,31 +8,40 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 /// The timeout of a call. It is longer than any tool waits.
-const PATIENCE: Duration = Duration::from_secs(660);
+const CALL_TIMEOUT: Duration = Duration::from_secs(660);
 
 /// The address of the tools and the credential for them.
 #[derive(Clone, Debug)]
-pub(super) struct Tools {
+pub(super) struct ToolClient {
     url: String,
     authorization: String,
 }
 
-impl Tools {
+impl ToolClient {
     /// Returns the tools with which a session was opened.
-    pub(super) fn of_session(params: &Value) -> Option<Tools> {
-        let server = params["mcpServers"].as_array()?.iter().find(|it| it["type"] == "http")?;
+    pub(super) fn from_session(params: &Value) -> Option<ToolClient> {
+        let server = params["mcpServers"]
+            .as_array()?
+            .iter()
+            .find(|it| it["type"] == "http")?;
         let headers = server["headers"].as_array()?;
         let authorization = headers.iter().find(|it| it["name"] == "Authorization")?;
-        Some(Tools {
+        Some(ToolClient {
             url: server["url"].as_str()?.to_owned(),
             authorization: authorization["value"].as_str()?.to_owned(),
         })
     }
 
     /// Returns the tools that the environment names.
-    pub(super) fn of_environment() -> Option<Tools> {
-        let (server, token) = (std::env::var("REGATTA_SERVER").ok()?, std::env::var("REGATTA_TOKEN").ok()?);
-        Some(Tools { url: format!("{server}/mcp"), authorization: format!("Bearer {token}") })
+    pub(super) fn from_environment() -> Option<ToolClient> {
+        let (server, token) = (
+            std::env::var("REGATTA_SERVER").ok()?,
+            std::env::var("REGATTA_TOKEN").ok()?,
+        );
+        Some(ToolClient {
+            url: format!("{server}/mcp"),
+            authorization: format!("Bearer {token}"),
+        })
     }
 
     /// Calls a tool and returns its text, or the reason for its failure.
@@ -40,11 +49,22 @@ impl Tools {
         let request = json!({
             "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": { "name": tool, "arguments": input },
         });
-        let answer = self.post(&request.to_string()).map_err(|error| format!("Could not call {tool}: {error}."))?;
-        let answer: Value = serde_json::from_slice(&answer)
-            .map_err(|_| format!("The answer of {tool} is not JSON: {}", String::from_utf8_lossy(&answer)))?;
-        let text = answer["result"]["content"][0]["text"].as_str().unwrap_or_default();
-        match (answer["result"]["isError"] == true, answer["result"].is_object()) {
+        let answer = self
+            .post(&request.to_string())
+            .map_err(|error| format!("Could not call {tool}: {error}."))?;
+        let answer: Value = serde_json::from_slice(&answer).map_err(|_| {
+            format!(
+                "The answer of {tool} is not JSON: {}",
+                String::from_utf8_lossy(&answer)
+            )
+        })?;
+        let text = answer["result"]["content"][0]["text"]
+            .as_str()
+            .unwrap_or_default();
+        match (
+            answer["result"]["isError"] == true,
+            answer["result"].is_object(),
+        ) {
             (false, true) => Ok(text.to_owned()),
             (true, _) => Err(format!("{tool} failed: {text}")),
             (false, false) => Err(format!("{tool} was refused: {answer}")),
@@ -53,13 +73,17 @@ impl Tools {
 
     fn post(&self, body: &str) -> std::io::Result<Vec<u8>> {
         let bad = |why: &str| std::io::Error::new(std::io::ErrorKind::InvalidData, why.to_owned());
-        let rest = self.url.strip_prefix("http://").ok_or_else(|| bad("the tools are not at http://"))?;
+        let rest = self
+            .url
+            .strip_prefix("http://")
+            .ok_or_else(|| bad("the tools are not at http://"))?;
         let (host, path) = rest.split_once('/').unwrap_or((rest, ""));
         let mut stream = TcpStream::connect(host)?;
-        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_read_timeout(Some(CALL_TIMEOUT))?;
         let head = format!(
             "POST /{path} HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\nauthorization: {}\r\n\
-             content-type: application/json\r\naccept: application/json, text/event-stream\r\ncontent-length: {}\r\n\r\n",
+             content-type: application/json\r\naccept: application/json, \
+             text/event-stream\r\ncontent-length: {}\r\n\r\n",
             self.authorization,
             body.len()
         );
@@ -67,7 +91,10 @@ impl Tools {
         stream.write_all(body.as_bytes())?;
         let mut answer = Vec::new();
         stream.read_to_end(&mut answer)?;
-        let end = answer.windows(4).position(|it| it == b"\r\n\r\n").ok_or_else(|| bad("the answer is incomplete"))?;
+        let end = answer
+            .windows(4)
+            .position(|it| it == b"\r\n\r\n")
+            .ok_or_else(|| bad("the answer is incomplete"))?;
         Ok(answer.split_off(end + 4))
     }
 }
@@ -80,8 +107,11 @@ mod tests {
     fn tools_are_read_from_the_servers_of_the_session() {
         let header = json!({ "name": "Authorization", "value": "Bearer x" });
         let server = json!({ "type": "http", "name": "regatta", "url": "http://127.0.0.1:1/mcp", "headers": [header] });
-        let tools = Tools::of_session(&json!({ "mcpServers": [server] })).unwrap();
-        assert_eq!((tools.url.as_str(), tools.authorization.as_str()), ("http://127.0.0.1:1/mcp", "Bearer x"));
-        assert!(Tools::of_session(&json!({ "mcpServers": [] })).is_none());
+        let tools = ToolClient::from_session(&json!({ "mcpServers": [server] })).unwrap();
+        assert_eq!(
+            (tools.url.as_str(), tools.authorization.as_str()),
+            ("http://127.0.0.1:1/mcp", "Bearer x")
+        );
+        assert!(ToolClient::from_session(&json!({ "mcpServers": [] })).is_none());
     }
 }

@@ -6,20 +6,20 @@
 //! lines in the journal.
 //!
 //! A text that continues the previous text is therefore stored without the part that the journal
-//! already has, and [`CONTINUES`] lists it. The driver reads the same field, so nothing is lost. A
-//! text that replaces the previous text is stored whole. The bytes stored for all updates of one
-//! call are limited; a mark counts the rest.
+//! already has, and [`CONTINUES_FIELD`] lists it. The driver reads the same field, so nothing is
+//! lost. A text that replaces the previous text is stored whole. The bytes stored for all updates
+//! of one call are limited; a mark counts the rest.
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use serde_json::{Map, Value, json};
 
-use crate::journal::Mark;
+use crate::journal::JournalMark;
 
 /// The field of an update, in `_meta.regatta`, that lists the texts that continue those of the
 /// previous update. Each entry is a JSON pointer into the update.
-pub(crate) const CONTINUES: &str = "continues";
+pub(crate) const CONTINUES_FIELD: &str = "continues";
 
 /// Shorter texts are stored as they are, because listing them would take more room.
 const MIN_TEXT_BYTES: usize = 128;
@@ -38,14 +38,14 @@ const HEAD_BYTES: usize = 4 * 1024;
 /// The tool calls of one program, and how much of their output the journal has.
 #[derive(Default)]
 pub(super) struct ToolOutput {
-    calls: BTreeMap<String, Call>,
+    calls: BTreeMap<String, StoredCall>,
     cut_line: Option<CutLine>,
 }
 
 #[derive(Default)]
-struct Call {
+struct StoredCall {
     /// The texts of the last update, by their JSON pointers.
-    texts: BTreeMap<String, Known>,
+    texts: BTreeMap<String, TextFingerprint>,
     stored_bytes: usize,
     left_out_updates: u64,
     left_out_bytes: u64,
@@ -53,40 +53,48 @@ struct Call {
 
 /// The last line that was too long to be parsed as JSON, and how often it was repeated.
 struct CutLine {
-    head: Known,
+    head: TextFingerprint,
     repeated_lines: u64,
     repeated_bytes: u64,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-struct Known {
+struct TextFingerprint {
     bytes: usize,
     hash: u64,
 }
 
-impl Known {
-    fn new(text: &str) -> Known {
+impl TextFingerprint {
+    fn new(text: &str) -> TextFingerprint {
         let mut hasher = DefaultHasher::new();
         text.hash(&mut hasher);
-        Known { bytes: text.len(), hash: hasher.finish() }
+        TextFingerprint {
+            bytes: text.len(),
+            hash: hasher.finish(),
+        }
     }
 
-    fn begins(self, text: &str) -> bool {
-        text.get(..self.bytes).is_some_and(|start| Known::new(start) == self)
+    fn is_prefix_of(self, text: &str) -> bool {
+        text.get(..self.bytes)
+            .is_some_and(|start| TextFingerprint::new(start) == self)
     }
 }
 
 /// The line to store, and the marks to write after it.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Stored {
+pub(super) struct StoredLine {
     pub(super) line: String,
-    pub(super) marks: Vec<Mark>,
+    pub(super) marks: Vec<JournalMark>,
 }
 
 impl ToolOutput {
     /// Returns the line to store in place of `line`. Returns `None` if the line is not an update of
     /// a tool call and is stored unchanged.
-    pub(super) fn fold(&mut self, line: &str, max_call_bytes: usize) -> Option<Stored> {
+    pub(super) fn shorten_update(
+        &mut self,
+        line: &str,
+        max_call_bytes: usize,
+    ) -> Option<StoredLine> {
         if !line.contains("tool_call") && !line.contains("turn/diff/updated") {
             return None;
         }
@@ -94,7 +102,12 @@ impl ToolOutput {
         let (key, update) = replacing_update(&mut message)?;
         let is_over = matches!(update["status"].as_str(), Some("completed" | "failed"));
         let call = self.calls.entry(key.clone()).or_default();
-        let mut walk = Walk { call, continues: Vec::new(), left_out: 0, max_call_bytes };
+        let mut walk = TextShortener {
+            call,
+            continues: Vec::new(),
+            left_out: 0,
+            max_call_bytes,
+        };
         for (name, value) in update.as_object_mut()? {
             // A person decides by the input of a call, and a driver must see all of it.
             if name != "rawInput" && name != "_meta" {
@@ -113,68 +126,94 @@ impl ToolOutput {
             if !meta.is_object() {
                 *meta = Value::Object(Map::new());
             }
-            meta["regatta"] = json!({ CONTINUES: continues });
+            meta["regatta"] = json!({ CONTINUES_FIELD: continues });
         }
-        let line = if is_changed { message.to_string() } else { line.to_owned() };
-        let over = if is_over { self.calls.remove(&key) } else { None };
-        let mut marks: Vec<Mark> = over.and_then(|call| call.mark(&key)).into_iter().collect();
+        let line = if is_changed {
+            message.to_string()
+        } else {
+            line.to_owned()
+        };
+        let over = if is_over {
+            self.calls.remove(&key)
+        } else {
+            None
+        };
+        let mut marks: Vec<JournalMark> =
+            over.and_then(|call| call.mark(&key)).into_iter().collect();
         if self.calls.len() > MAX_OPEN_CALLS {
             marks.extend(self.end_calls());
         }
-        Some(Stored { line, marks })
+        Some(StoredLine { line, marks })
     }
 
     /// Checks whether a cut line, which cannot be parsed, repeats the previous cut line. A repeated
     /// line is counted and not stored.
-    pub(super) fn repeats(&mut self, line: &str, bytes: u64) -> Repeated {
+    pub(super) fn check_repeated(&mut self, line: &str, bytes: u64) -> RepeatCheck {
         let mut end = HEAD_BYTES.min(line.len());
         while !line.is_char_boundary(end) {
             end -= 1;
         }
-        let head = Known::new(&line[..end]);
+        let head = TextFingerprint::new(&line[..end]);
         match &mut self.cut_line {
             Some(cut) if cut.head == head => {
                 cut.repeated_lines += 1;
                 cut.repeated_bytes += bytes;
-                Repeated { is_stored: false, mark: None }
+                RepeatCheck {
+                    is_stored: false,
+                    mark: None,
+                }
             }
             cut => {
-                let before = cut.replace(CutLine { head, repeated_lines: 0, repeated_bytes: 0 });
-                Repeated { is_stored: true, mark: before.and_then(CutLine::mark) }
+                let before = cut.replace(CutLine {
+                    head,
+                    repeated_lines: 0,
+                    repeated_bytes: 0,
+                });
+                RepeatCheck {
+                    is_stored: true,
+                    mark: before.and_then(CutLine::mark),
+                }
             }
         }
     }
 
     /// Returns the marks of the calls that have not ended.
-    pub(super) fn finish(&mut self) -> Vec<Mark> {
+    pub(super) fn finish(&mut self) -> Vec<JournalMark> {
         let mut marks = self.end_calls();
         marks.extend(self.cut_line.take().and_then(CutLine::mark));
         marks
     }
 
-    fn end_calls(&mut self) -> Vec<Mark> {
+    fn end_calls(&mut self) -> Vec<JournalMark> {
         let calls = std::mem::take(&mut self.calls);
-        calls.into_iter().filter_map(|(key, call)| call.mark(&key)).collect()
+        calls
+            .into_iter()
+            .filter_map(|(key, call)| call.mark(&key))
+            .collect()
     }
 }
 
 /// The decision whether to store a cut line, and the mark to write before it.
-pub(super) struct Repeated {
+pub(super) struct RepeatCheck {
     pub(super) is_stored: bool,
-    pub(super) mark: Option<Mark>,
+    pub(super) mark: Option<JournalMark>,
 }
 
-impl Call {
-    fn mark(self, key: &str) -> Option<Mark> {
+impl StoredCall {
+    fn mark(self, key: &str) -> Option<JournalMark> {
         let (updates, bytes) = (self.left_out_updates, self.left_out_bytes);
-        (bytes > 0).then(|| Mark::LeftOut { call: key.chars().take(MAX_NAME_CHARS).collect(), updates, bytes })
+        (bytes > 0).then(|| JournalMark::LeftOut {
+            call: key.chars().take(MAX_NAME_CHARS).collect(),
+            updates,
+            bytes,
+        })
     }
 }
 
 impl CutLine {
-    fn mark(self) -> Option<Mark> {
+    fn mark(self) -> Option<JournalMark> {
         let (lines, bytes) = (self.repeated_lines, self.repeated_bytes);
-        (lines > 0).then_some(Mark::Dropped { lines, bytes })
+        (lines > 0).then_some(JournalMark::Dropped { lines, bytes })
     }
 }
 
@@ -184,8 +223,13 @@ fn replacing_update(message: &mut Value) -> Option<(String, &mut Value)> {
     match method.as_str() {
         "session/update" => {
             let update = message.get_mut("params")?.get_mut("update")?;
-            let is_call = update["sessionUpdate"].as_str().is_some_and(|kind| kind.starts_with("tool_call"));
-            let key = update["toolCallId"].as_str().filter(|_| is_call)?.to_owned();
+            let is_call = update["sessionUpdate"]
+                .as_str()
+                .is_some_and(|kind| kind.starts_with("tool_call"));
+            let key = update["toolCallId"]
+                .as_str()
+                .filter(|_| is_call)?
+                .to_owned();
             Some((key, update))
         }
         "turn/diff/updated" => {
@@ -197,14 +241,14 @@ fn replacing_update(message: &mut Value) -> Option<(String, &mut Value)> {
     }
 }
 
-struct Walk<'a> {
-    call: &'a mut Call,
+struct TextShortener<'a> {
+    call: &'a mut StoredCall,
     continues: Vec<String>,
     left_out: u64,
     max_call_bytes: usize,
 }
 
-impl Walk<'_> {
+impl TextShortener<'_> {
     /// Shortens every text below `value`: drops the part that the journal has, and the part beyond
     /// the call's limit.
     fn visit(&mut self, pointer: &str, value: &mut Value) {
@@ -229,12 +273,17 @@ impl Walk<'_> {
         if text.len() < MIN_TEXT_BYTES && known.is_none() {
             return;
         }
-        self.call.texts.insert(pointer.to_owned(), Known::new(text));
-        if let Some(known) = known.filter(|known| known.bytes > 0 && known.begins(text)) {
+        self.call
+            .texts
+            .insert(pointer.to_owned(), TextFingerprint::new(text));
+        if let Some(known) = known.filter(|known| known.bytes > 0 && known.is_prefix_of(text)) {
             text.drain(..known.bytes);
             self.continues.push(pointer.to_owned());
         }
-        let mut room = self.max_call_bytes.saturating_sub(self.call.stored_bytes).min(text.len());
+        let mut room = self
+            .max_call_bytes
+            .saturating_sub(self.call.stored_bytes)
+            .min(text.len());
         while !text.is_char_boundary(room) {
             room -= 1;
         }
@@ -264,17 +313,25 @@ mod tests {
     }
 
     /// Joins the texts of stored lines, as a driver does.
-    fn put_together(lines: &[String]) -> String {
+    fn join_texts(lines: &[String]) -> String {
         let mut whole = String::new();
         for line in lines {
             let message: Value = serde_json::from_str(line).unwrap();
             let update = &message["params"]["update"];
             let pointer = "/content/0/content/text";
-            let continues = update["_meta"]["regatta"][CONTINUES].as_array().cloned().unwrap_or_default();
+            let continues = update["_meta"]["regatta"][CONTINUES_FIELD]
+                .as_array()
+                .cloned()
+                .unwrap_or_default();
             if !continues.iter().any(|known| known == pointer) {
                 whole.clear();
             }
-            whole.push_str(update.pointer(pointer).and_then(Value::as_str).unwrap_or_default());
+            whole.push_str(
+                update
+                    .pointer(pointer)
+                    .and_then(Value::as_str)
+                    .unwrap_or_default(),
+            );
         }
         whole
     }
@@ -284,12 +341,30 @@ mod tests {
         let (mut calls, mut text, mut lines) = (ToolOutput::default(), String::new(), Vec::new());
         for n in 0..300 {
             text += &format!("test number {n} of auth::login … ok, and ä\n");
-            lines.push(calls.fold(&update(&text, None), MAX).unwrap().line);
+            lines.push(
+                calls
+                    .shorten_update(&update(&text, None), MAX)
+                    .unwrap()
+                    .line,
+            );
         }
-        lines.push(calls.fold(&update(&text, Some("completed")), MAX).unwrap().line);
-        assert_eq!(put_together(&lines), text, "the stored lines give the whole output");
+        lines.push(
+            calls
+                .shorten_update(&update(&text, Some("completed")), MAX)
+                .unwrap()
+                .line,
+        );
+        assert_eq!(
+            join_texts(&lines),
+            text,
+            "the stored lines give the whole output"
+        );
         let stored: usize = lines.iter().map(String::len).sum();
-        assert!(stored < 12 * text.len(), "{stored} bytes for an output of {}", text.len());
+        assert!(
+            stored < 12 * text.len(),
+            "{stored} bytes for an output of {}",
+            text.len()
+        );
         assert_eq!(calls.finish(), [], "nothing was left out");
     }
 
@@ -298,9 +373,12 @@ mod tests {
         let mut calls = ToolOutput::default();
         let lines = ["a", "ab", "xb"].map(|text| {
             let text = text.repeat(MIN_TEXT_BYTES);
-            calls.fold(&update(&text, None), MAX).unwrap().line
+            calls
+                .shorten_update(&update(&text, None), MAX)
+                .unwrap()
+                .line
         });
-        assert_eq!(put_together(&lines), "xb".repeat(MIN_TEXT_BYTES));
+        assert_eq!(join_texts(&lines), "xb".repeat(MIN_TEXT_BYTES));
     }
 
     #[test]
@@ -310,15 +388,36 @@ mod tests {
         let bar = |n: usize| format!("{n:04} {}", "=".repeat(995));
         let mut stored = 0;
         for n in 0..100 {
-            stored += calls.fold(&update(&bar(n), None), 20_000).unwrap().line.len();
+            stored += calls
+                .shorten_update(&update(&bar(n), None), 20_000)
+                .unwrap()
+                .line
+                .len();
         }
         assert!(stored < 20_000 + 100 * 300, "{stored}");
-        let last = calls.fold(&update(&bar(100), Some("failed")), 20_000).unwrap();
+        let last = calls
+            .shorten_update(&update(&bar(100), Some("failed")), 20_000)
+            .unwrap();
         let left_out = 101 * 2 * 1_000 - 20_000;
-        assert_eq!(last.marks, [Mark::LeftOut { call: "t1".into(), updates: 91, bytes: left_out }]);
+        assert_eq!(
+            last.marks,
+            [JournalMark::LeftOut {
+                call: "t1".into(),
+                updates: 91,
+                bytes: left_out
+            }]
+        );
         assert_eq!(calls.finish(), [], "the call has ended");
-        calls.fold(&update(&bar(1).repeat(30), None), 20_000).unwrap();
-        assert!(matches!(&calls.finish()[..], [Mark::LeftOut { updates: 1, .. }]), "a call that never ends gets a mark too");
+        calls
+            .shorten_update(&update(&bar(1).repeat(30), None), 20_000)
+            .unwrap();
+        assert!(
+            matches!(
+                &calls.finish()[..],
+                [JournalMark::LeftOut { updates: 1, .. }]
+            ),
+            "a call that never ends gets a mark too"
+        );
     }
 
     #[test]
@@ -332,12 +431,12 @@ mod tests {
             .to_string(),
             json!({ "type": "item", "text": long }).to_string(),
         ] {
-            assert_eq!(calls.fold(&line, 10), None, "{line}");
+            assert_eq!(calls.shorten_update(&line, 10), None, "{line}");
         }
         let input = json!({ "method": "session/update", "params": { "update": {
             "sessionUpdate": "tool_call", "toolCallId": "t2", "rawInput": { "command": long } } } })
         .to_string();
-        assert_eq!(calls.fold(&input, 10).unwrap().line, input);
+        assert_eq!(calls.shorten_update(&input, 10).unwrap().line, input);
     }
 
     #[test]
@@ -345,9 +444,12 @@ mod tests {
         let mut calls = ToolOutput::default();
         let diff = |edits: usize| {
             let diff = "+ a line of a file\n".repeat(edits * 100);
-            json!({ "method": "turn/diff/updated", "params": { "turnId": "u1", "diff": diff } }).to_string()
+            json!({ "method": "turn/diff/updated", "params": { "turnId": "u1", "diff": diff } })
+                .to_string()
         };
-        let stored: usize = (1..50).map(|n| calls.fold(&diff(n), MAX).unwrap().line.len()).sum();
+        let stored: usize = (1..50)
+            .map(|n| calls.shorten_update(&diff(n), MAX).unwrap().line.len())
+            .sum();
         assert!(stored < 2 * diff(50).len(), "{stored}");
     }
 
@@ -355,13 +457,19 @@ mod tests {
     fn repeated_line_that_was_cut_is_stored_once() {
         let mut calls = ToolOutput::default();
         let line = "x".repeat(10_000);
-        assert!(calls.repeats(&line, 1).is_stored);
+        assert!(calls.check_repeated(&line, 1).is_stored);
         for _ in 0..3 {
-            let repeated = calls.repeats(&line, 20_000);
+            let repeated = calls.check_repeated(&line, 20_000);
             assert!(!repeated.is_stored && repeated.mark.is_none());
         }
-        let other = calls.repeats("another line", 1);
+        let other = calls.check_repeated("another line", 1);
         assert!(other.is_stored);
-        assert_eq!(other.mark, Some(Mark::Dropped { lines: 3, bytes: 60_000 }));
+        assert_eq!(
+            other.mark,
+            Some(JournalMark::Dropped {
+                lines: 3,
+                bytes: 60_000
+            })
+        );
     }
 }

@@ -2,15 +2,15 @@
 
 #![allow(clippy::unwrap_used, reason = "a test helper may fail the test")]
 
-mod attending;
 mod checks;
 mod confine;
 mod conversations;
 mod copies;
 mod egress;
-mod held; // programs that wait for their shim
 mod journals;
+mod paused_start; // programs that wait for their shim
 mod programs;
 mod scripts;
+mod session_loop;
 mod stops;
 mod support;

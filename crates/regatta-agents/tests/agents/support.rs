@@ -5,14 +5,16 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use regatta_agents::AgentsAdapter;
-use regatta_core::agent::{Level, Profile, Runtime};
+use regatta_core::agent::{Profile, Runtime, SandboxLevel};
 use regatta_core::ids::{AgentName, AttemptId};
-use regatta_engine::ports::agents::{Agents, Exit, Launch, ProcessIdentity, ProcessState, Record, Stream};
+use regatta_engine::ports::agents::{
+    Agents, Exit, JournalRecord, JournalStream, ProcessIdentity, ProcessState, ProgramLaunch,
+};
 use tempfile::TempDir;
 
 /// A timeout that is longer than anything here takes on a loaded machine. Only a failing test waits
 /// for it.
-pub(crate) const LONG: Duration = Duration::from_secs(30);
+pub(crate) const TEST_TIMEOUT: Duration = Duration::from_secs(30);
 
 pub(crate) const A1: AttemptId = AttemptId(1);
 
@@ -28,12 +30,30 @@ pub(crate) struct World {
 impl World {
     pub(crate) fn new() -> World {
         // Many small files are slow on some disks, so the test uses memory if it can.
-        let base = if Path::new("/dev/shm").is_dir() { PathBuf::from("/dev/shm") } else { std::env::temp_dir() };
-        let directory = tempfile::Builder::new().prefix("regatta-agents-").tempdir_in(base).unwrap();
+        let base = if Path::new("/dev/shm").is_dir() {
+            PathBuf::from("/dev/shm")
+        } else {
+            std::env::temp_dir()
+        };
+        let directory = tempfile::Builder::new()
+            .prefix("regatta-agents-")
+            .tempdir_in(base)
+            .unwrap();
         let workspace = directory.path().join("workspace");
         fs::create_dir(&workspace).unwrap();
-        let token = directory.path().file_name().unwrap().to_str().unwrap().to_owned();
-        World { adapter: adapter(&directory.path().join("data")), workspace, token, directory }
+        let token = directory
+            .path()
+            .file_name()
+            .unwrap()
+            .to_str()
+            .unwrap()
+            .to_owned();
+        World {
+            adapter: adapter(&directory.path().join("data")),
+            workspace,
+            token,
+            directory,
+        }
     }
 
     pub(crate) fn data(&self) -> PathBuf {
@@ -44,15 +64,20 @@ impl World {
         self.data().join("attempts/A1")
     }
 
-    pub(crate) fn launch(&self, argv: &[&str]) -> Launch {
-        Launch {
+    pub(crate) fn launch(&self, argv: &[&str]) -> ProgramLaunch {
+        ProgramLaunch {
             attempt: A1,
             agent: AgentName::new("tester").unwrap(),
-            runtime: Runtime::Command { argv: argv.iter().map(|it| (*it).to_owned()).collect() },
-            profile: Profile { confine: Some(Level::Off), ..Profile::default() },
+            runtime: Runtime::Command {
+                argv: argv.iter().map(|it| (*it).to_owned()).collect(),
+            },
+            profile: Profile {
+                sandbox: Some(SandboxLevel::Off),
+                ..Profile::default()
+            },
             resume: None,
             mcp: None,
-            used: Default::default(),
+            recorded_usage: Default::default(),
             objects: None,
             hidden: vec![],
             workspace: self.workspace.clone(),
@@ -64,11 +89,16 @@ impl World {
 
     /// Starts a shell script as attempt A1.
     pub(crate) fn start(&self, script: &str) {
-        self.adapter.start(&self.launch(&["sh", "-c", script])).unwrap();
+        self.adapter
+            .start(&self.launch(&["sh", "-c", script]))
+            .unwrap();
     }
 
     pub(crate) fn wait(&self) -> Exit {
-        self.adapter.wait(A1, LONG).unwrap().expect("the program ends in time")
+        self.adapter
+            .wait(A1, TEST_TIMEOUT)
+            .unwrap()
+            .expect("the program ends in time")
     }
 
     /// Runs a shell script as attempt A1 to its end.
@@ -78,18 +108,22 @@ impl World {
     }
 
     /// Returns the output of attempt A1 on both streams, with a newline after each line.
-    pub(crate) fn log(&self) -> String {
-        log(&self.adapter, A1)
+    pub(crate) fn output(&self) -> String {
+        printed_output(&self.adapter, A1)
     }
 
     /// Returns the journal of attempt A1.
-    pub(crate) fn records(&self) -> Vec<Record> {
-        self.adapter.journal(A1, 1, usize::MAX).unwrap()
+    pub(crate) fn records(&self) -> Vec<JournalRecord> {
+        self.adapter.read_journal(A1, 1, usize::MAX).unwrap()
     }
 
     /// Returns the lines that attempt A1 wrote to a stream.
-    pub(crate) fn lines(&self, stream: Stream) -> Vec<String> {
-        self.records().into_iter().filter(|it| it.stream == stream).map(|it| it.line).collect()
+    pub(crate) fn lines(&self, stream: JournalStream) -> Vec<String> {
+        self.records()
+            .into_iter()
+            .filter(|it| it.stream == stream)
+            .map(|it| it.line)
+            .collect()
     }
 
     pub(crate) fn file(&self, name: &str) -> String {
@@ -103,7 +137,7 @@ impl World {
         eventually(&format!("{name} appears"), || path.exists());
     }
 
-    pub(crate) fn shim(&self) -> ProcessIdentity {
+    pub(crate) fn shim_identity(&self) -> ProcessIdentity {
         match self.adapter.state(A1).unwrap() {
             ProcessState::Running(identity) => identity,
             other => panic!("the program should run, but is {other:?}"),
@@ -112,21 +146,29 @@ impl World {
 
     /// Returns the living processes of this world, by its token in their environment or on their
     /// command line.
-    pub(crate) fn alive(&self) -> Vec<String> {
-        let has = |file: String| fs::read(file).is_ok_and(|it| String::from_utf8_lossy(&it).contains(&self.token));
-        processes()
-            .filter(|it| !it.zombie && it.pid != std::process::id())
-            .filter(|it| has(format!("/proc/{}/environ", it.pid)) || has(format!("/proc/{}/cmdline", it.pid)))
+    pub(crate) fn living_processes(&self) -> Vec<String> {
+        let has = |file: String| {
+            fs::read(file).is_ok_and(|it| String::from_utf8_lossy(&it).contains(&self.token))
+        };
+        list_processes()
+            .filter(|it| !it.is_zombie && it.pid != std::process::id())
+            .filter(|it| {
+                has(format!("/proc/{}/environ", it.pid)) || has(format!("/proc/{}/cmdline", it.pid))
+            })
             .map(|it| {
                 let line = fs::read(format!("/proc/{}/cmdline", it.pid)).unwrap_or_default();
-                format!("{} {}", it.pid, String::from_utf8_lossy(&line).replace('\0', " "))
+                format!(
+                    "{} {}",
+                    it.pid,
+                    String::from_utf8_lossy(&line).replace('\0', " ")
+                )
             })
             .collect()
     }
 
     /// Checks that no process of this world is left (P3).
     pub(crate) fn assert_nothing_runs(&self) {
-        assert_eq!(self.alive(), Vec::<String>::new())
+        assert_eq!(self.living_processes(), Vec::<String>::new())
     }
 }
 
@@ -134,7 +176,11 @@ impl Drop for World {
     fn drop(&mut self) {
         // A failed test must not leave processes either. Errors are ignored, because the test
         // reports its own failure.
-        for entry in fs::read_dir(self.data().join("attempts")).into_iter().flatten().flatten() {
+        for entry in fs::read_dir(self.data().join("attempts"))
+            .into_iter()
+            .flatten()
+            .flatten()
+        {
             if let Some(attempt) = entry.file_name().to_str().and_then(|it| it.parse().ok()) {
                 drop(self.adapter.stop(attempt, Duration::ZERO));
             }
@@ -150,46 +196,53 @@ pub(crate) fn adapter(data: &Path) -> AgentsAdapter {
     AgentsAdapter::new(data.to_owned(), PathBuf::from(fixture()))
 }
 
-pub(crate) fn log(adapter: &AgentsAdapter, attempt: AttemptId) -> String {
-    let records = adapter.journal(attempt, 1, usize::MAX).unwrap();
-    let printed = records.into_iter().filter(|it| matches!(it.stream, Stream::Out | Stream::Err));
+pub(crate) fn printed_output(adapter: &AgentsAdapter, attempt: AttemptId) -> String {
+    let records = adapter.read_journal(attempt, 1, usize::MAX).unwrap();
+    let printed = records
+        .into_iter()
+        .filter(|it| matches!(it.stream, JournalStream::Out | JournalStream::Err));
     printed.map(|it| it.line + "\n").collect()
 }
 
 pub(crate) fn eventually(what: &str, condition: impl Fn() -> bool) {
-    let deadline = Instant::now() + LONG;
+    let deadline = Instant::now() + TEST_TIMEOUT;
     while !condition() {
         assert!(Instant::now() < deadline, "timed out before {what}");
         std::thread::sleep(Duration::from_millis(2));
     }
 }
 
-pub(crate) struct Entry {
+pub(crate) struct ProcessEntry {
     pub(crate) pid: u32,
-    pub(crate) parent: u32,
-    pub(crate) zombie: bool,
-    pub(crate) stopped: bool,
+    pub(crate) parent_pid: u32,
+    pub(crate) is_zombie: bool,
+    pub(crate) is_stopped: bool,
     pub(crate) start_ticks: u64,
 }
 
-pub(crate) fn processes() -> impl Iterator<Item = Entry> {
-    fs::read_dir("/proc").unwrap().filter_map(|it| entry(it.ok()?.file_name().to_str()?.parse().ok()?))
+pub(crate) fn list_processes() -> impl Iterator<Item = ProcessEntry> {
+    fs::read_dir("/proc")
+        .unwrap()
+        .filter_map(|it| process_entry(it.ok()?.file_name().to_str()?.parse().ok()?))
 }
 
-pub(crate) fn entry(pid: u32) -> Option<Entry> {
+pub(crate) fn process_entry(pid: u32) -> Option<ProcessEntry> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
-    Some(Entry {
+    Some(ProcessEntry {
         pid,
-        parent: fields[1].parse().ok()?,
-        zombie: fields[0] == "Z",
-        stopped: fields[0] == "T",
+        parent_pid: fields[1].parse().ok()?,
+        is_zombie: fields[0] == "Z",
+        is_stopped: fields[0] == "T",
         start_ticks: fields[19].parse().ok()?,
     })
 }
 
 /// Sends a signal to a process that is known to belong to the test and to be alive.
-pub(crate) fn signal(pid: u32, name: &str) {
-    let done = std::process::Command::new("kill").args([&format!("-{name}"), &pid.to_string()]).status().unwrap();
+pub(crate) fn send_signal(pid: u32, name: &str) {
+    let done = std::process::Command::new("kill")
+        .args([&format!("-{name}"), &pid.to_string()])
+        .status()
+        .unwrap();
     assert!(done.success());
 }

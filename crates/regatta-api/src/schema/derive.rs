@@ -1,6 +1,7 @@
 //! Derives the schemas from the types, for the test that writes `schemas.json`.
 //!
-//! The program does not contain this module: the derived code is large, and the schemas change only when the types do.
+//! The program does not contain this module: the derived code is large, and the schemas change only
+//! when the types do.
 
 use std::collections::BTreeMap;
 
@@ -10,17 +11,20 @@ use schemars::schema_for;
 use serde_json::{Map, Value, json};
 
 use crate::verb::{Call, VERBS};
-use crate::{page, view};
+use crate::{live_view, view};
 
 /// Returns the schema of each answer's data, by the kind under which the answer is printed.
-fn answers() -> Vec<(&'static str, schemars::Schema)> {
+fn answer_schemas() -> Vec<(&'static str, schemars::Schema)> {
     vec![
         ("status", schema_for!(view::StatusView)),
         ("why", schema_for!(view::WhyView)),
         ("agent.why", schema_for!(view::AgentWhyView)),
         ("graph", schema_for!(view::GraphView)),
         ("mission.replay", schema_for!(view::ReplayView)),
-        ("mission.compare", schema_for!(Vec<view::FiguresView>)),
+        (
+            "mission.compare",
+            schema_for!(Vec<view::MissionFiguresView>),
+        ),
         ("plan.ask", schema_for!(crate::plan::PlanView)),
         ("plan.show", schema_for!(crate::plan::PlanView)),
         ("plan.draw", schema_for!(crate::plan::PlanView)),
@@ -32,14 +36,20 @@ fn answers() -> Vec<(&'static str, schemars::Schema)> {
         ("agent.list", schema_for!(Vec<view::AgentView>)),
         ("agent.show", schema_for!(view::AgentView)),
         ("inbox", schema_for!(Vec<view::InboxView>)),
-        ("attempt.checks", schema_for!(Vec<view::EvidenceView>)),
+        ("attempt.checks", schema_for!(Vec<view::CheckResultView>)),
         ("scope.list", schema_for!(Vec<view::EscapeView>)),
         ("task.explore", schema_for!(view::TaskView)),
         ("scope.follow", schema_for!(view::TaskView)),
         ("rule.list", schema_for!(Vec<view::RuleView>)),
-        ("rule.test", schema_for!(Vec<view::MetView>)),
-        ("attempt.transcript", schema_for!(Vec<view::LineView>)),
-        ("policy.list", schema_for!(Vec<regatta_core::policy::Rule>)),
+        ("rule.test", schema_for!(Vec<view::RuleMatchView>)),
+        (
+            "attempt.transcript",
+            schema_for!(Vec<view::JournalRecordView>),
+        ),
+        (
+            "policy.list",
+            schema_for!(Vec<regatta_core::policy::PolicyRule>),
+        ),
         ("cost", schema_for!(view::CostView)),
         ("budget.list", schema_for!(view::BudgetsView)),
         ("project.list", schema_for!(Vec<view::ProjectView>)),
@@ -47,7 +57,7 @@ fn answers() -> Vec<(&'static str, schemars::Schema)> {
         ("queue", schema_for!(Vec<view::QueueView>)),
         ("claim.acquire", schema_for!(view::GrantedClaim)),
         ("claim.list", schema_for!(view::ClaimsView)),
-        ("claim.check", schema_for!(view::CheckView)),
+        ("claim.check", schema_for!(view::ClaimCheckView)),
         ("msg.send", schema_for!(Message)),
         ("msg.history", schema_for!(Vec<Message>)),
         ("msg.inbox", schema_for!(Vec<view::UnreadView>)),
@@ -56,48 +66,74 @@ fn answers() -> Vec<(&'static str, schemars::Schema)> {
         ("hook.list", schema_for!(Vec<view::HookView>)),
         ("hook.test", schema_for!(view::HookTestView)),
         ("bridge.list", schema_for!(Vec<view::BridgeView>)),
-        ("conversation.list", schema_for!(Vec<view::ConversationLineView>)),
-        ("conversation.show", schema_for!(regatta_core::conversation::Conversation)),
+        (
+            "conversation.list",
+            schema_for!(Vec<view::ConversationLineView>),
+        ),
+        (
+            "conversation.show",
+            schema_for!(regatta_core::conversation::Conversation),
+        ),
         ("hook.log", schema_for!(Vec<regatta_core::hook::Firing>)),
-        ("attempt.ask", schema_for!(view::AskedView)),
-        ("siblings", schema_for!(Vec<view::SiblingView>)),
+        ("attempt.ask", schema_for!(view::AttemptRequestView)),
+        ("siblings", schema_for!(Vec<view::SiblingAttemptView>)),
         ("briefing", schema_for!(view::BriefingView)),
-        ("open", schema_for!(page::OpenView)),
-        ("token.add", schema_for!(view::NewToken)),
+        ("open", schema_for!(live_view::SignInView)),
+        ("token.add", schema_for!(view::NewTokenView)),
         ("token.list", schema_for!(Vec<view::TokenView>)),
-        ("audit", schema_for!(Vec<view::AuditView>)),
-        ("team.list", schema_for!(Vec<regatta_core::launch::Summary>)),
+        ("audit", schema_for!(Vec<view::AuditLineView>)),
+        (
+            "team.list",
+            schema_for!(Vec<regatta_core::launch::TeamSummary>),
+        ),
         ("team.show", schema_for!(crate::team::TeamView)),
         ("event", schema_for!(view::EventView)),
-        ("live.head", schema_for!(page::HeadView)),
-        ("live.inbox", schema_for!(page::ItemView)),
-        ("live.lanes", schema_for!(page::LaneView)),
-        ("live.bars", schema_for!(page::BarsView)),
-        ("live.shares", schema_for!(page::SharesView)),
-        ("live.queue", schema_for!(page::TrainView)),
-        ("live.spend", schema_for!(page::SpendView)),
-        ("live.tasks", schema_for!(page::RowView)),
+        ("live.head", schema_for!(live_view::FleetSummaryView)),
+        ("live.inbox", schema_for!(live_view::InboxItemView)),
+        ("live.lanes", schema_for!(live_view::AgentLaneView)),
+        ("live.bars", schema_for!(live_view::LaneBarsView)),
+        ("live.shares", schema_for!(live_view::StateSharesView)),
+        ("live.queue", schema_for!(live_view::QueuePage)),
+        ("live.spend", schema_for!(live_view::TodaySpendView)),
+        ("live.tasks", schema_for!(live_view::TaskRowView)),
         ("live.graph", schema_for!(view::GraphView)),
-        ("live.task", schema_for!(page::TaskPage)),
-        ("live.files", schema_for!(page::FilesView)),
-        ("live.teams", schema_for!(page::TeamPage)),
+        ("live.task", schema_for!(live_view::TaskPage)),
+        ("live.files", schema_for!(live_view::ProjectFilesView)),
+        ("live.teams", schema_for!(live_view::TeamPage)),
     ]
 }
 
 /// Returns the text of `schemas.json`: each definition and each kind on a line of its own.
 pub fn schemas_file() -> String {
     let mut shared = Definitions::default();
-    let inputs = VERBS.iter().filter_map(|verb| Some((verb.name.to_owned(), Call::input_schema(verb.name)?)));
-    let answers = answers().into_iter().map(|(name, schema)| (format!("{name}:data"), schema));
-    let settings = (SETTINGS.to_owned(), schema_for!(regatta_core::project::Settings));
-    let kinds: Map<String, Value> =
-        inputs.chain(answers).chain([settings]).map(|(kind, schema)| (kind, shared.hoist(schema.into()))).collect();
-    format!("{{\n\"definitions\": {},\n\"kinds\": {}\n}}\n", lines(&shared.definitions), lines(&kinds))
+    let inputs = VERBS
+        .iter()
+        .filter_map(|verb| Some((verb.name.to_owned(), Call::input_schema(verb.name)?)));
+    let answers = answer_schemas()
+        .into_iter()
+        .map(|(name, schema)| (format!("{name}:data"), schema));
+    let settings = (
+        SETTINGS_KIND.to_owned(),
+        schema_for!(regatta_core::project::ProjectSettings),
+    );
+    let kinds: Map<String, Value> = inputs
+        .chain(answers)
+        .chain([settings])
+        .map(|(kind, schema)| (kind, shared.take_definitions(schema.into())))
+        .collect();
+    format!(
+        "{{\n\"definitions\": {},\n\"kinds\": {}\n}}\n",
+        one_field_per_line(&shared.definitions),
+        one_field_per_line(&kinds)
+    )
 }
 
 /// Writes an object with one field per line, so that a change of one type is a change of one line.
-fn lines(fields: &Map<String, Value>) -> String {
-    let fields: Vec<String> = fields.iter().map(|(name, value)| format!("{}: {value}", json!(name))).collect();
+fn one_field_per_line(fields: &Map<String, Value>) -> String {
+    let fields: Vec<String> = fields
+        .iter()
+        .map(|(name, value)| format!("{}: {value}", json!(name)))
+        .collect();
     format!("{{\n{}\n}}", fields.join(",\n"))
 }
 
@@ -111,33 +147,53 @@ struct Definitions {
 }
 
 impl Definitions {
-    /// Returns the name for a definition: its own, or one with a number if another definition has its name.
-    fn name(&mut self, name: &str, definition: &Value) -> String {
-        let mut names = std::iter::once(name.to_owned()).chain((2..).map(|nth| format!("{name}{nth}")));
-        let is_free = |name: &String| self.derived.get(name).is_none_or(|known| known == definition);
+    /// Returns the name for a definition: its own, or one with a number if another definition has
+    /// its name.
+    fn unused_name_for(&mut self, name: &str, definition: &Value) -> String {
+        let mut names =
+            std::iter::once(name.to_owned()).chain((2..).map(|nth| format!("{name}{nth}")));
+        let is_free = |name: &String| {
+            self.derived
+                .get(name)
+                .is_none_or(|known| known == definition)
+        };
         let name = names.find(is_free).expect("numbers never run out");
-        self.derived.entry(name.clone()).or_insert_with(|| definition.clone());
+        self.derived
+            .entry(name.clone())
+            .or_insert_with(|| definition.clone());
         name
     }
 
     /// Moves the definitions of a schema to the shared ones, and returns the rest of it.
-    fn hoist(&mut self, mut schema: Value) -> Value {
-        let own = schema.as_object_mut().and_then(|fields| fields.remove("$defs"));
-        let Some(Value::Object(own)) = own else { return schema };
-        let names: BTreeMap<String, String> =
-            own.iter().map(|(name, definition)| (name.clone(), self.name(name, definition))).collect();
+    fn take_definitions(&mut self, mut schema: Value) -> Value {
+        let own = schema
+            .as_object_mut()
+            .and_then(|fields| fields.remove("$defs"));
+        let Some(Value::Object(own)) = own else {
+            return schema;
+        };
+        let names: BTreeMap<String, String> = own
+            .iter()
+            .map(|(name, definition)| (name.clone(), self.unused_name_for(name, definition)))
+            .collect();
         for (name, definition) in own {
-            self.definitions.entry(names[&name].clone()).or_insert_with(|| rename(definition, &names));
+            self.definitions
+                .entry(names[&name].clone())
+                .or_insert_with(|| rename_references(definition, &names));
         }
-        rename(schema, &names)
+        rename_references(schema, &names)
     }
 }
 
 /// Returns a schema whose references use the names under which definitions are kept.
-fn rename(schema: Value, names: &BTreeMap<String, String>) -> Value {
+fn rename_references(schema: Value, names: &BTreeMap<String, String>) -> Value {
     super::map_references(schema, &mut |name| {
-        format!("{}{}", super::DEFINITIONS, names.get(name).map_or(name, String::as_str))
+        format!(
+            "{}{}",
+            super::DEFINITION_PREFIX,
+            names.get(name).map_or(name, String::as_str)
+        )
     })
 }
 
-use super::SETTINGS;
+use super::SETTINGS_KIND;

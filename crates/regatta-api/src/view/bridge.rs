@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
-pub struct HealthView {
+pub struct BridgeHealthView {
     /// Set while the bridge receives events: the date since when it does.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub connected: Option<u64>,
@@ -43,7 +43,7 @@ pub struct BridgeView {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub warning: Option<String>,
     #[serde(flatten)]
-    pub health: HealthView,
+    pub health: BridgeHealthView,
     /// Posts that were given up, and posts that wait.
     pub dead: usize,
     pub waiting: usize,
@@ -78,8 +78,14 @@ pub struct ConversationLineView {
 
 impl ConversationLineView {
     /// Builds the row of a conversation.
-    pub fn of(it: &Conversation) -> ConversationLineView {
-        let last = it.turns.last().map(|it| format!("{}: {}", it.by.name, it.text.lines().next().unwrap_or_default()));
+    pub fn new(it: &Conversation) -> ConversationLineView {
+        let last = it.turns.last().map(|it| {
+            format!(
+                "{}: {}",
+                it.by.name,
+                it.text.lines().next().unwrap_or_default()
+            )
+        });
         let word = match it {
             it if it.closed => "closed",
             it if it.turns.iter().any(|it| it.state == TurnState::Working) => "working",
@@ -98,11 +104,11 @@ impl ConversationLineView {
             task: it.task,
             word: word.into(),
             turns: it.turn_count,
-            queued: it.queued(),
+            queued: it.queued_count(),
             last: last.unwrap_or_default().chars().take(200).collect(),
-            unshown: it.unshown().count(),
-            dead: it.posts.iter().filter(|it| it.dead.is_some()).count(),
-            updated_wall: it.updated_wall,
+            unshown: it.unshown_posts().count(),
+            dead: it.posts.iter().filter(|it| it.failure.is_some()).count(),
+            updated_wall: it.updated_unix_ms,
         }
     }
 }

@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use regatta_core::graph::layout::{self, Item, Stand};
+use regatta_core::graph::layout::{self, LayoutTask, TaskProgress};
 use regatta_core::ids::{AgentName, TaskId};
-use regatta_core::task::Status;
+use regatta_core::task::TaskStatus;
 use serde::{Deserialize, Serialize};
 
-use crate::page::{At, RowView};
+use crate::live_view::{DisplayState, TaskRowView};
 
 /// Tasks as a graph: waves are columns, and each cell of the grid has at most one node.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -22,8 +22,8 @@ pub struct GraphView {
     pub columns: u32,
     pub rows: u32,
     /// Sorted by column, then by row.
-    pub nodes: Vec<NodeView>,
-    pub edges: Vec<EdgeView>,
+    pub nodes: Vec<GraphNodeView>,
+    pub edges: Vec<GraphEdgeView>,
     /// The critical path: the longest chain of unfinished tasks, in order.
     pub critical: Vec<TaskId>,
 }
@@ -31,7 +31,7 @@ pub struct GraphView {
 /// A task, or several tasks that are folded into one node.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct NodeView {
+pub struct GraphNodeView {
     /// Its wave, counting from 0.
     pub column: u32,
     pub row: u32,
@@ -40,7 +40,7 @@ pub struct NodeView {
     pub label: String,
     /// The status word; for several tasks, the most frequent one.
     pub word: String,
-    pub at: At,
+    pub at: DisplayState,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent: Option<AgentName>,
     /// All blockers of the task, whether drawn or not; empty for several tasks.
@@ -53,10 +53,11 @@ pub struct NodeView {
 /// A line from a node to a node that depends on it, given by their positions in the list of nodes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct EdgeView {
+pub struct GraphEdgeView {
     pub from: usize,
     pub to: usize,
-    /// The cells that the line goes through, `[column, row]`, one in each column, its ends included.
+    /// The cells that the line goes through, `[column, row]`, one in each column, its ends
+    /// included.
     pub through: Vec<(u32, u32)>,
     pub critical: bool,
 }
@@ -64,18 +65,32 @@ pub struct EdgeView {
 impl GraphView {
     /// Lays out tasks, each given by its row and status. With `around`, only that task and the
     /// tasks within two steps of it.
-    pub fn of(title: String, rows: &[(RowView, Status)], around: Option<TaskId>) -> GraphView {
-        let items: Vec<Item<'_>> = rows.iter().map(item).collect();
+    pub fn new(
+        title: String,
+        rows: &[(TaskRowView, TaskStatus)],
+        around: Option<TaskId>,
+    ) -> GraphView {
+        let items: Vec<LayoutTask<'_>> = rows.iter().map(layout_task).collect();
         let laid = match around {
-            Some(task) => layout::lay_out(&layout::around(task, &items), Some(task)),
+            Some(task) => layout::lay_out(&layout::neighbourhood(task, &items), Some(task)),
             None => layout::lay_out(&items, None),
         };
-        let by_id: BTreeMap<TaskId, &RowView> = rows.iter().map(|(it, _)| (it.id, it)).collect();
-        let nodes: Vec<NodeView> = laid.nodes.into_iter().map(|it| node(it, &by_id)).collect();
-        let edge = |it: layout::Edge| EdgeView { from: it.from, to: it.to, through: it.through, critical: it.critical };
+        let by_id: BTreeMap<TaskId, &TaskRowView> =
+            rows.iter().map(|(it, _)| (it.id, it)).collect();
+        let nodes: Vec<GraphNodeView> = laid
+            .nodes
+            .into_iter()
+            .map(|it| node_view(it, &by_id))
+            .collect();
+        let edge = |it: layout::LayoutEdge| GraphEdgeView {
+            from: it.from,
+            to: it.to,
+            through: it.through,
+            critical: it.is_critical,
+        };
         GraphView {
             title,
-            text: words(&nodes, laid.columns),
+            text: summary_text(&nodes, laid.columns),
             tasks: nodes.iter().map(|it| it.tasks.len()).sum(),
             columns: laid.columns,
             rows: laid.rows,
@@ -86,24 +101,43 @@ impl GraphView {
     }
 }
 
-fn item((it, status): &(RowView, Status)) -> Item<'_> {
-    Item { id: it.id, needs: &it.blocked_by, word: &it.word, stand: Stand::of(*status) }
+fn layout_task((it, status): &(TaskRowView, TaskStatus)) -> LayoutTask<'_> {
+    LayoutTask {
+        id: it.id,
+        needs: &it.blocked_by,
+        label: &it.word,
+        progress: TaskProgress::from_status(*status),
+    }
 }
 
-fn node(it: layout::Node, rows: &BTreeMap<TaskId, &RowView>) -> NodeView {
-    let members: Vec<&RowView> = it.tasks.iter().filter_map(|id| rows.get(id).copied()).collect();
+fn node_view(it: layout::LayoutNode, rows: &BTreeMap<TaskId, &TaskRowView>) -> GraphNodeView {
+    let members: Vec<&TaskRowView> = it
+        .tasks
+        .iter()
+        .filter_map(|id| rows.get(id).copied())
+        .collect();
     // The most frequent status first; among equals, the most urgent.
-    let mut counts: BTreeMap<(At, &str), usize> = BTreeMap::new();
-    members.iter().for_each(|it| *counts.entry((it.at, &it.word)).or_default() += 1);
-    let mut counts: Vec<((At, &str), usize)> = counts.into_iter().collect();
+    let mut counts: BTreeMap<(DisplayState, &str), usize> = BTreeMap::new();
+    members
+        .iter()
+        .for_each(|it| *counts.entry((it.at, &it.word)).or_default() += 1);
+    let mut counts: Vec<((DisplayState, &str), usize)> = counts.into_iter().collect();
     counts.sort_by_key(|it| std::cmp::Reverse(it.1));
-    let (at, word) = counts.first().map_or((At::Waiting, ""), |it| it.0);
+    let (at, word) = counts
+        .first()
+        .map_or((DisplayState::Waiting, ""), |it| it.0);
     let one = match members[..] {
         [one] => Some(one),
         _ => None,
     };
-    let many = || counts.iter().map(|((_, word), many)| format!("{many} {word}")).collect::<Vec<_>>().join(", ");
-    NodeView {
+    let many = || {
+        counts
+            .iter()
+            .map(|((_, word), many)| format!("{many} {word}"))
+            .collect::<Vec<_>>()
+            .join(", ")
+    };
+    GraphNodeView {
         column: it.column,
         row: it.row,
         label: one.map_or_else(many, |it| it.subject.clone()),
@@ -112,20 +146,36 @@ fn node(it: layout::Node, rows: &BTreeMap<TaskId, &RowView>) -> NodeView {
         agent: one.and_then(|it| it.agent.clone()),
         needs: one.map(|it| it.blocked_by.clone()).unwrap_or_default(),
         tasks: it.tasks,
-        critical: it.critical,
+        critical: it.is_critical,
     }
 }
 
-fn words(nodes: &[NodeView], waves: u32) -> String {
-    let counted = |many: usize, what: &str| format!("{many} {what}{}", if many == 1 { "" } else { "s" });
+fn summary_text(nodes: &[GraphNodeView], waves: u32) -> String {
+    let counted =
+        |many: usize, what: &str| format!("{many} {what}{}", if many == 1 { "" } else { "s" });
     let tasks = nodes.iter().map(|it| it.tasks.len()).sum();
-    let folded: Vec<usize> = nodes.iter().map(|it| it.tasks.len()).filter(|it| *it > 1).collect();
-    let text = format!("{} in {}", counted(tasks, "task"), counted(waves as usize, "wave"));
+    let folded: Vec<usize> = nodes
+        .iter()
+        .map(|it| it.tasks.len())
+        .filter(|it| *it > 1)
+        .collect();
+    let text = format!(
+        "{} in {}",
+        counted(tasks, "task"),
+        counted(waves as usize, "wave")
+    );
     match folded.len() {
         0 => text,
         boxes => {
-            let into = if boxes == 1 { "one box".to_owned() } else { format!("{boxes} boxes") };
-            format!("{text} · {} of them folded into {into}", folded.iter().sum::<usize>())
+            let into = if boxes == 1 {
+                "one box".to_owned()
+            } else {
+                format!("{boxes} boxes")
+            };
+            format!(
+                "{text} · {} of them folded into {into}",
+                folded.iter().sum::<usize>()
+            )
         }
     }
 }
@@ -134,8 +184,17 @@ fn words(nodes: &[NodeView], waves: u32) -> String {
 mod tests {
     use super::*;
 
-    fn row(id: u64, needs: &[u64], at: At, status: Status) -> (RowView, Status) {
-        let word = if at == At::Landed { "landed" } else { status.word() };
+    fn test_row(
+        id: u64,
+        needs: &[u64],
+        at: DisplayState,
+        status: TaskStatus,
+    ) -> (TaskRowView, TaskStatus) {
+        let word = if at == DisplayState::Landed {
+            "landed"
+        } else {
+            status.label()
+        };
         let value = serde_json::json!({
             "id": format!("T{id}"), "project": "shop", "mission": null, "subject": format!("thing {id}"), "word": word,
             "at": at, "agent": "ann", "text": "", "since_wall": 0, "wave": 0, "priority": 2,
@@ -147,29 +206,68 @@ mod tests {
     #[test]
     fn graph_describes_drawn_tasks_and_folded_tasks() {
         let rows = [
-            row(1, &[], At::Landed, Status::Completed),
-            row(2, &[1], At::Working, Status::InProgress),
-            row(3, &[2, 99], At::Waiting, Status::Pending),
+            test_row(1, &[], DisplayState::Landed, TaskStatus::Completed),
+            test_row(2, &[1], DisplayState::Working, TaskStatus::InProgress),
+            test_row(3, &[2, 99], DisplayState::Waiting, TaskStatus::Pending),
         ];
-        let few = GraphView::of("M1 Greet".into(), &rows, None);
-        assert_eq!((few.title.as_str(), few.text.as_str()), ("M1 Greet", "3 tasks in 3 waves"));
+        let few = GraphView::new("M1 Greet".into(), &rows, None);
+        assert_eq!(
+            (few.title.as_str(), few.text.as_str()),
+            ("M1 Greet", "3 tasks in 3 waves")
+        );
         let last = &few.nodes[2];
-        assert_eq!((last.label.as_str(), last.word.as_str(), last.at), ("thing 3", "waiting", At::Waiting));
-        assert_eq!((last.needs.len(), last.critical, few.nodes[0].critical), (2, true, false));
+        assert_eq!(
+            (last.label.as_str(), last.word.as_str(), last.at),
+            ("thing 3", "waiting", DisplayState::Waiting)
+        );
+        assert_eq!(
+            (last.needs.len(), last.critical, few.nodes[0].critical),
+            (2, true, false)
+        );
         assert_eq!(few.critical, [TaskId(2), TaskId(3)]);
-        assert_eq!(few.edges[1], EdgeView { from: 1, to: 2, through: vec![(1, 0), (2, 0)], critical: true });
-        let near = GraphView::of("around T3".into(), &rows, Some(TaskId(3)));
+        assert_eq!(
+            few.edges[1],
+            GraphEdgeView {
+                from: 1,
+                to: 2,
+                through: vec![(1, 0), (2, 0)],
+                critical: true
+            }
+        );
+        let near = GraphView::new("around T3".into(), &rows, Some(TaskId(3)));
         assert_eq!((near.tasks, near.text.as_str()), (3, "3 tasks in 3 waves"));
 
-        let mut many: Vec<(RowView, Status)> = (1..=80).map(|it| row(it, &[], At::Landed, Status::Completed)).collect();
-        many.extend([row(81, &[], At::Failed, Status::Cancelled), row(82, &[80], At::Failed, Status::Failed)]);
-        let folded = GraphView::of("all".into(), &many, None);
-        assert_eq!(folded.text, "82 tasks in 2 waves · 80 of them folded into one box");
-        let labels: Vec<(&str, At)> = folded.nodes.iter().map(|it| (it.label.as_str(), it.at)).collect();
+        let mut many: Vec<(TaskRowView, TaskStatus)> = (1..=80)
+            .map(|it| test_row(it, &[], DisplayState::Landed, TaskStatus::Completed))
+            .collect();
+        many.extend([
+            test_row(81, &[], DisplayState::Failed, TaskStatus::Cancelled),
+            test_row(82, &[80], DisplayState::Failed, TaskStatus::Failed),
+        ]);
+        let folded = GraphView::new("all".into(), &many, None);
+        assert_eq!(
+            folded.text,
+            "82 tasks in 2 waves · 80 of them folded into one box"
+        );
+        let labels: Vec<(&str, DisplayState)> = folded
+            .nodes
+            .iter()
+            .map(|it| (it.label.as_str(), it.at))
+            .collect();
         // A failed task is not finished, because others may wait for its retry.
-        let expected = [("thing 80", At::Landed), ("79 landed, 1 cancelled", At::Landed), ("thing 82", At::Failed)];
+        let expected = [
+            ("thing 80", DisplayState::Landed),
+            ("79 landed, 1 cancelled", DisplayState::Landed),
+            ("thing 82", DisplayState::Failed),
+        ];
         assert_eq!(labels, expected);
-        assert_eq!((folded.nodes[1].agent.as_ref(), folded.nodes[1].needs.len()), (None, 0));
-        assert_eq!(GraphView::of("none".into(), &[], None).text, "0 tasks in 0 waves");
+        assert_eq!(
+            (folded.nodes[1].agent.as_ref(), folded.nodes[1].needs.len()),
+            (None, 0)
+        );
+        assert_eq!(
+            GraphView::new("none".into(), &[], None).text,
+            "0 tasks in 0 waves"
+        );
     }
 }

@@ -1,10 +1,10 @@
 //! Views of the inbox, and the actions on its items.
 
+use regatta_core::agent_protocol::{AgentRequest, RequestContent};
 use regatta_core::board::Board;
 use regatta_core::budget::{self, Ceiling};
 use regatta_core::ids::{AgentName, Now, ProjectName, TaskId};
-use regatta_core::inbox::{self, Item, Kind, Open};
-use regatta_core::session::{Ask, Want};
+use regatta_core::inbox::{self, InboxItem, InboxKind, OpenItem};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -15,7 +15,8 @@ pub struct InboxView {
     /// `Q7`, a task `T9`, an attempt `A5`, `budget:day`, `agent:NAME`, `bridge:SERVICE:AGENT`, or
     /// the id of a conversation that somebody asks to begin.
     pub id: String,
-    /// One of: permission, question, review, task, landing, failed, stuck, budget, credential, request.
+    /// One of: permission, question, review, task, landing, failed, stuck, budget, credential,
+    /// request.
     pub kind: String,
     /// Empty if the item is about no task.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -30,9 +31,10 @@ pub struct InboxView {
     pub why: String,
     /// The possible answers.
     pub choices: Vec<String>,
-    /// The verb of each choice, if it has one of its own; an agent's request is answered with `inbox.answer`.
+    /// The verb of each choice, if it has one of its own; an agent's request is answered with
+    /// `inbox.answer`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub ways: Vec<Way>,
+    pub ways: Vec<InboxChoice>,
     pub since_wall: u64,
     pub escalated: bool,
     /// The date until which it is hidden; after that it is shown again.
@@ -40,13 +42,13 @@ pub struct InboxView {
     pub snoozed_until_wall: Option<u64>,
     /// The whole request, if an agent made it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub ask: Option<Ask>,
+    pub ask: Option<AgentRequest>,
 }
 
 /// The effect of a choice; the same verb in every interface.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct Way {
+pub struct InboxChoice {
     pub choice: String,
     /// The verb that carries out the choice, and its input.
     pub verb: String,
@@ -62,28 +64,32 @@ pub struct Way {
 }
 
 /// Time for which the choices `leave` and `wait` hide an item.
-const A_DAY: u64 = 24 * 3_600_000;
-const A_WHILE: u64 = 15 * 60_000;
+const LEAVE_SNOOZE_MS: u64 = 24 * 3_600_000;
+const WAIT_SNOOZE_MS: u64 = 15 * 60_000;
 
 impl InboxView {
     /// Returns all open items: the longest waiting first, hidden ones last.
-    pub fn all(board: &Board, project: Option<&ProjectName>, now: Now) -> Vec<InboxView> {
-        let all = inbox::open(board, now).into_iter();
+    pub fn list(board: &Board, project: Option<&ProjectName>, now: Now) -> Vec<InboxView> {
+        let all = inbox::open_items(board, now).into_iter();
         // Items that concern the whole fleet are shown in every project.
-        let wanted = |it: &Open| it.project.is_none() || project.is_none_or(|only| it.project.as_ref() == Some(only));
-        all.filter(wanted).map(|it| InboxView::of(board, it)).collect()
+        let wanted = |it: &OpenItem| {
+            it.project.is_none() || project.is_none_or(|only| it.project.as_ref() == Some(only))
+        };
+        all.filter(wanted)
+            .map(|it| InboxView::new(board, it))
+            .collect()
     }
 
-    fn of(board: &Board, it: Open) -> InboxView {
-        let ways = ways(board, &it);
-        let choices = match it.ask.as_ref().map(|it| &it.want) {
-            Some(Want::Permission { .. }) => vec!["allow".to_owned(), "deny".to_owned()],
-            Some(Want::Question { choices, .. }) => choices.clone(),
+    fn new(board: &Board, it: OpenItem) -> InboxView {
+        let ways = item_choices(board, &it);
+        let choices = match it.request.as_ref().map(|it| &it.content) {
+            Some(RequestContent::Permission { .. }) => vec!["allow".to_owned(), "deny".to_owned()],
+            Some(RequestContent::Question { choices, .. }) => choices.clone(),
             None => ways.iter().map(|it| it.choice.clone()).collect(),
         };
         InboxView {
             id: it.item.to_string(),
-            kind: it.kind.word().into(),
+            kind: it.kind.name().into(),
             task: it.task,
             project: it.project,
             agent: it.agent,
@@ -91,121 +97,220 @@ impl InboxView {
             why: it.why,
             choices,
             ways,
-            since_wall: it.since_wall,
-            escalated: it.escalated,
-            snoozed_until_wall: it.snoozed.map(|it| it.until_wall),
-            ask: it.ask,
+            since_wall: it.since_unix_ms,
+            escalated: it.is_escalated,
+            snoozed_until_wall: it.snoozed.map(|it| it.deadline_unix_ms),
+            ask: it.request,
         }
     }
 
     /// Returns whether the item is to be shown now, that is, not hidden.
-    pub fn is_awake(&self) -> bool {
+    pub fn is_shown(&self) -> bool {
         self.snoozed_until_wall.is_none()
     }
 
     /// Returns whether the work that it is about is blocked until somebody answers.
-    pub fn stands(&self) -> bool {
-        matches!(self.kind.as_str(), "permission" | "question" | "review" | "task")
+    pub fn is_blocking(&self) -> bool {
+        matches!(
+            self.kind.as_str(),
+            "permission" | "question" | "review" | "task"
+        )
     }
 
-    /// Returns the group of the item. Items of one group can be answered together: identical requests, and agents that
-    /// cannot work for the same reason.
-    pub fn group(&self) -> String {
+    /// Returns the group of the item. Items of one group can be answered together: identical
+    /// requests, and agents that cannot work for the same reason.
+    pub fn group_key(&self) -> String {
         match &self.agent {
             _ if self.ask.is_some() => format!("{} {}", self.kind, self.subject),
             Some(agent) if self.id == format!("agent:{agent}") => {
-                format!("{} {}", self.kind, self.subject.replace(agent.as_str(), "…"))
+                format!(
+                    "{} {}",
+                    self.kind,
+                    self.subject.replace(agent.as_str(), "…")
+                )
             }
             _ => self.id.clone(),
         }
     }
 
     /// Returns the choice that a person typed: its name, its first word, or its number.
-    pub fn way(&self, word: &str) -> Option<&Way> {
-        let nth = word.parse::<usize>().ok().and_then(|it| self.ways.get(it.checked_sub(1)?));
-        let named = || self.ways.iter().find(|it| it.choice.eq_ignore_ascii_case(word));
-        let begins = |it: &&Way| !word.is_empty() && it.choice.split(' ').next() == Some(word);
+    pub fn find_choice(&self, word: &str) -> Option<&InboxChoice> {
+        let nth = word
+            .parse::<usize>()
+            .ok()
+            .and_then(|it| self.ways.get(it.checked_sub(1)?));
+        let named = || {
+            self.ways
+                .iter()
+                .find(|it| it.choice.eq_ignore_ascii_case(word))
+        };
+        let begins =
+            |it: &&InboxChoice| !word.is_empty() && it.choice.split(' ').next() == Some(word);
         nth.or_else(named).or_else(|| self.ways.iter().find(begins))
     }
 }
 
-fn way(choice: &str, verb: &str, input: Value, line: String) -> Way {
-    Way { choice: choice.into(), verb: verb.into(), input, words: None, line, grave: false }
+fn new_choice(choice: &str, verb: &str, input: Value, line: String) -> InboxChoice {
+    InboxChoice {
+        choice: choice.into(),
+        verb: verb.into(),
+        input,
+        words: None,
+        line,
+        grave: false,
+    }
 }
 
 /// Returns the choices of an item that have a verb of their own.
-fn ways(board: &Board, it: &Open) -> Vec<Way> {
+fn item_choices(board: &Board, it: &OpenItem) -> Vec<InboxChoice> {
     let id = &it.item;
     let of = || json!({ "id": id });
     let said = || json!({ "id": id, "text": "" });
-    let words = |it: Way| Way { words: Some("/text".into()), ..it };
-    let grave = |it: Way| Way { grave: true, ..it };
+    let words = |it: InboxChoice| InboxChoice {
+        words: Some("/text".into()),
+        ..it
+    };
+    let grave = |it: InboxChoice| InboxChoice { grave: true, ..it };
     let leave = |choice: &str, ms: u64| {
-        let time = if ms == A_DAY { "24h" } else { "15m" };
-        way(choice, "inbox.snooze", json!({ "id": id, "ms": ms }), format!("regatta inbox snooze {id} {time}"))
+        let time = if ms == LEAVE_SNOOZE_MS { "24h" } else { "15m" };
+        new_choice(
+            choice,
+            "inbox.snooze",
+            json!({ "id": id, "ms": ms }),
+            format!("regatta inbox snooze {id} {time}"),
+        )
     };
     let task = match it.item {
-        Item::Task(task) => board.tasks.get(&task).or_else(|| board.failed.get(&task)),
+        InboxItem::Task(task) => board.tasks.get(&task).or_else(|| board.failed.get(&task)),
         _ => None,
     };
     match it.kind {
-        Kind::Permission | Kind::Question => vec![],
-        Kind::Review => vec![
-            way("land", "land", of(), format!("regatta land {id}")),
-            words(way("revise", "revise", said(), format!("regatta revise {id} '…'"))),
-            grave(way("drop", "drop", said(), format!("regatta drop {id}"))),
+        InboxKind::Permission | InboxKind::Question => vec![],
+        InboxKind::Review => vec![
+            new_choice("land", "land", of(), format!("regatta land {id}")),
+            words(new_choice(
+                "revise",
+                "revise",
+                said(),
+                format!("regatta revise {id} '…'"),
+            )),
+            grave(new_choice(
+                "drop",
+                "drop",
+                said(),
+                format!("regatta drop {id}"),
+            )),
         ],
-        Kind::Task => {
-            let mut all = vec![way("retry", "retry", of(), format!("regatta retry {id}"))];
+        InboxKind::Task => {
+            let mut all = vec![new_choice(
+                "retry",
+                "retry",
+                of(),
+                format!("regatta retry {id}"),
+            )];
             if task.is_some_and(|it| it.submission.is_some()) {
-                all.push(way("land", "land", of(), format!("regatta land {id}")));
+                all.push(new_choice(
+                    "land",
+                    "land",
+                    of(),
+                    format!("regatta land {id}"),
+                ));
             }
-            all.push(words(way("tell", "tell", said(), format!("regatta tell {id} '…'"))));
-            let cancel = way("cancel", "task.cancel", json!({ "task": id }), format!("regatta task cancel {id}"));
+            all.push(words(new_choice(
+                "tell",
+                "tell",
+                said(),
+                format!("regatta tell {id} '…'"),
+            )));
+            let cancel = new_choice(
+                "cancel",
+                "task.cancel",
+                json!({ "task": id }),
+                format!("regatta task cancel {id}"),
+            );
             all.push(grave(cancel));
             all
         }
-        Kind::Landing => vec![
-            way("land", "land", of(), format!("regatta land {id}")),
-            grave(way("drop", "drop", said(), format!("regatta drop {id}"))),
+        InboxKind::Landing => vec![
+            new_choice("land", "land", of(), format!("regatta land {id}")),
+            grave(new_choice(
+                "drop",
+                "drop",
+                said(),
+                format!("regatta drop {id}"),
+            )),
         ],
-        Kind::Failed => {
-            let drop = way("drop", "drop", said(), format!("regatta drop {id}"));
+        InboxKind::Failed => {
+            let drop = new_choice("drop", "drop", said(), format!("regatta drop {id}"));
             // Leads and conversations are started again at their origin, not retried.
-            let again = task.is_none_or(|it| it.is_work());
-            let retry = again.then(|| way("retry", "retry", of(), format!("regatta retry {id}")));
+            let again = task.is_none_or(|it| it.is_polled());
+            let retry =
+                again.then(|| new_choice("retry", "retry", of(), format!("regatta retry {id}")));
             retry.into_iter().chain([drop]).collect()
         }
-        Kind::Stuck => vec![
-            leave("wait", A_WHILE),
-            words(way("tell", "tell", said(), format!("regatta tell {id} '…'"))),
-            way("stop", "stop", of(), format!("regatta stop {id}")),
+        InboxKind::Stuck => vec![
+            leave("wait", WAIT_SNOOZE_MS),
+            words(new_choice(
+                "tell",
+                "tell",
+                said(),
+                format!("regatta tell {id} '…'"),
+            )),
+            new_choice("stop", "stop", of(), format!("regatta stop {id}")),
         ],
-        Kind::Budget => {
-            let Item::Budget(scope) = &it.item else { return vec![] };
-            let raised = board.budgets.get(scope).map(|it| doubled(&it.ceiling)).unwrap_or_default();
-            let (says, flags) = put(&raised);
+        InboxKind::Budget => {
+            let InboxItem::Budget(scope) = &it.item else {
+                return vec![];
+            };
+            let raised = board
+                .budgets
+                .get(scope)
+                .map(|it| doubled_ceiling(&it.ceiling))
+                .unwrap_or_default();
+            let (says, flags) = ceiling_texts(&raised);
             let line = format!("regatta budget set {scope}{flags}");
             let input = json!({ "scope": scope, "ceiling": raised });
-            vec![way(&format!("raise to {says}"), "budget.set", input, line), leave("leave", A_DAY)]
+            vec![
+                new_choice(&format!("raise to {says}"), "budget.set", input, line),
+                leave("leave", LEAVE_SNOOZE_MS),
+            ]
         }
-        Kind::Credential if matches!(it.item, Item::Bridge(_)) => vec![leave("leave", A_DAY)],
-        Kind::Credential | Kind::Setup => {
-            let Some(agent) = &it.agent else { return vec![] };
-            vec![way("resume", "resume", json!({ "id": agent }), format!("regatta resume {agent}"))]
+        InboxKind::Credential if matches!(it.item, InboxItem::Bridge(_)) => {
+            vec![leave("leave", LEAVE_SNOOZE_MS)]
         }
-        Kind::Request => {
+        InboxKind::Credential | InboxKind::Setup => {
+            let Some(agent) = &it.agent else {
+                return vec![];
+            };
+            vec![new_choice(
+                "resume",
+                "resume",
+                json!({ "id": agent }),
+                format!("regatta resume {agent}"),
+            )]
+        }
+        InboxKind::Request => {
             let of = || json!({ "conversation": id });
             vec![
-                way("accept", "conversation.accept", of(), format!("regatta bridge accept {id}")),
-                way("refuse", "conversation.refuse", of(), format!("regatta bridge refuse {id}")),
+                new_choice(
+                    "accept",
+                    "conversation.accept",
+                    of(),
+                    format!("regatta bridge accept {id}"),
+                ),
+                new_choice(
+                    "refuse",
+                    "conversation.refuse",
+                    of(),
+                    format!("regatta bridge refuse {id}"),
+                ),
             ]
         }
     }
 }
 
 /// Returns a ceiling with every limit doubled.
-fn doubled(it: &Ceiling) -> Ceiling {
+fn doubled_ceiling(it: &Ceiling) -> Ceiling {
     let twice = |it: Option<u64>| it.map(|it| it.saturating_mul(2));
     Ceiling {
         tokens: twice(it.tokens),
@@ -217,15 +322,18 @@ fn doubled(it: &Ceiling) -> Ceiling {
 }
 
 /// Returns a ceiling in words, and as flags of `regatta budget set`.
-fn put(it: &Ceiling) -> (String, String) {
+fn ceiling_texts(it: &Ceiling) -> (String, String) {
     let (mut says, mut flags) = (Vec::new(), String::new());
     if let Some(tokens) = it.tokens {
         says.push(format!("{tokens} tokens"));
         flags += &format!(" --tokens {tokens}");
     }
     if let Some(money) = it.micro_usd {
-        says.push(budget::dollars(money));
-        flags += &format!(" --usd {}", budget::dollars(money).trim_start_matches('$'));
+        says.push(budget::format_dollars(money));
+        flags += &format!(
+            " --usd {}",
+            budget::format_dollars(money).trim_start_matches('$')
+        );
     }
     if let Some(turns) = it.turns {
         says.push(format!("{turns} turns"));
@@ -248,8 +356,8 @@ mod tests {
     use regatta_core::command::{Actor, Command, Request, decide};
 
     /// Returns an open item of this kind with no further details.
-    fn open(kind: Kind, item: &str) -> Open {
-        Open {
+    fn open(kind: InboxKind, item: &str) -> OpenItem {
+        OpenItem {
             item: item.parse().unwrap(),
             kind,
             task: None,
@@ -257,48 +365,74 @@ mod tests {
             agent: AgentName::new("ada").ok(),
             subject: "what".into(),
             why: "why".into(),
-            since_wall: 1,
-            escalated: false,
+            since_unix_ms: 1,
+            is_escalated: false,
             snoozed: None,
-            ask: None,
+            request: None,
         }
     }
 
     /// Returns a board with a budget for the day.
-    fn board() -> Board {
-        let ceiling = Ceiling { micro_usd: Some(2_500_000), wall_ms: Some(90_000), ..Ceiling::default() };
-        let command = Command::SetBudget { scope: budget::Scope::Day, ceiling };
-        let request = Request { by: Actor::Regatta, key: None, command };
-        decide(&Board::default(), &request, Now::default()).unwrap().board
+    fn board_with_budget() -> Board {
+        let ceiling = Ceiling {
+            micro_usd: Some(2_500_000),
+            wall_ms: Some(90_000),
+            ..Ceiling::default()
+        };
+        let command = Command::SetBudget {
+            scope: budget::BudgetScope::Day,
+            ceiling,
+        };
+        let request = Request {
+            by: Actor::Regatta,
+            key: None,
+            command,
+        };
+        decide(&Board::default(), &request, Now::default())
+            .unwrap()
+            .board
     }
 
     /// Every choice is an existing verb with an input that it accepts, and a shell command. A
     /// choice can be selected by its name, by its first word, and by its number.
     #[test]
     fn every_choice_of_an_item_can_be_executed() {
-        let board = board();
+        let board = board_with_budget();
         let items = [
-            (Kind::Review, "T9", vec!["land", "revise", "drop"]),
-            (Kind::Task, "T9", vec!["retry", "tell", "cancel"]),
-            (Kind::Landing, "T9", vec!["land", "drop"]),
-            (Kind::Failed, "T9", vec!["retry", "drop"]),
-            (Kind::Stuck, "A5", vec!["wait", "tell", "stop"]),
-            (Kind::Budget, "budget:day", vec!["raise to $5.00, 3 min", "leave"]),
-            (Kind::Credential, "agent:ada", vec!["resume"]),
-            (Kind::Setup, "agent:ada", vec!["resume"]),
-            (Kind::Credential, "bridge:slack:ada", vec!["leave"]),
-            (Kind::Request, "V3", vec!["accept", "refuse"]),
-            (Kind::Permission, "Q7", vec![]),
-            (Kind::Question, "Q7", vec![]),
+            (InboxKind::Review, "T9", vec!["land", "revise", "drop"]),
+            (InboxKind::Task, "T9", vec!["retry", "tell", "cancel"]),
+            (InboxKind::Landing, "T9", vec!["land", "drop"]),
+            (InboxKind::Failed, "T9", vec!["retry", "drop"]),
+            (InboxKind::Stuck, "A5", vec!["wait", "tell", "stop"]),
+            (
+                InboxKind::Budget,
+                "budget:day",
+                vec!["raise to $5.00, 3 min", "leave"],
+            ),
+            (InboxKind::Credential, "agent:ada", vec!["resume"]),
+            (InboxKind::Setup, "agent:ada", vec!["resume"]),
+            (InboxKind::Credential, "bridge:slack:ada", vec!["leave"]),
+            (InboxKind::Request, "V3", vec!["accept", "refuse"]),
+            (InboxKind::Permission, "Q7", vec![]),
+            (InboxKind::Question, "Q7", vec![]),
         ];
-        for kind in Kind::ALL {
-            assert!(items.iter().any(|it| it.0 == kind), "{kind:?} is not tested");
+        for kind in InboxKind::ALL {
+            assert!(
+                items.iter().any(|it| it.0 == kind),
+                "{kind:?} is not tested"
+            );
         }
         for (kind, item, choices) in items {
-            let it = InboxView::of(&board, open(kind, item));
+            let it = InboxView::new(&board, open(kind, item));
             assert_eq!(
-                (it.ways.iter().map(|it| it.choice.as_str()).collect::<Vec<_>>(), it.kind.as_str()),
-                (choices, kind.word())
+                (
+                    it.ways
+                        .iter()
+                        .map(|it| it.choice.as_str())
+                        .collect::<Vec<_>>(),
+                    it.kind.as_str()
+                ),
+                (choices, kind.name())
             );
             for (nth, way) in it.ways.iter().enumerate() {
                 let mut input = way.input.clone();
@@ -310,13 +444,24 @@ mod tests {
                 assert!(way.line.starts_with("regatta "), "{}", way.line);
                 let word = way.choice.split(' ').next().unwrap();
                 for said in [way.choice.as_str(), word, &(nth + 1).to_string()] {
-                    assert_eq!(it.way(said), Some(way), "{said}");
+                    assert_eq!(it.find_choice(said), Some(way), "{said}");
                 }
             }
-            assert_eq!((it.way("nothing"), it.way(""), it.way("0"), it.way("99")), (None, None, None, None));
+            assert_eq!(
+                (
+                    it.find_choice("nothing"),
+                    it.find_choice(""),
+                    it.find_choice("0"),
+                    it.find_choice("99")
+                ),
+                (None, None, None, None)
+            );
         }
-        let raise = ways(&board, &open(Kind::Budget, "budget:day")).remove(0);
-        assert_eq!(raise.line, "regatta budget set day --usd 5.00 --time 180000ms");
+        let raise = item_choices(&board, &open(InboxKind::Budget, "budget:day")).remove(0);
+        assert_eq!(
+            raise.line,
+            "regatta budget set day --usd 5.00 --time 180000ms"
+        );
     }
 
     /// The same question from two agents is one group. An item without a request has its own group.
@@ -325,29 +470,82 @@ mod tests {
     fn equal_requests_are_one_group_and_snoozed_items_are_not_awake() {
         let ask = |choices: &[&str]| {
             let choices = choices.iter().map(|it| (*it).to_owned()).collect();
-            Some(Ask { id: "1".into(), want: Want::Question { text: "what".into(), choices, schema: None } })
+            Some(AgentRequest {
+                id: "1".into(),
+                content: RequestContent::Question {
+                    text: "what".into(),
+                    choices,
+                    schema: None,
+                },
+            })
         };
-        let view = |open: Open| InboxView::of(&Board::default(), open);
-        let one = view(Open { ask: ask(&["a", "b"]), ..open(Kind::Question, "Q7") });
-        let two = view(Open { ask: ask(&[]), agent: None, ..open(Kind::Question, "Q8") });
-        let other = view(Open { ask: ask(&[]), subject: "which".into(), ..open(Kind::Question, "Q9") });
-        let wants = view(Open { ask: ask(&[]), ..open(Kind::Permission, "Q10") });
-        assert_eq!((one.group(), &one.choices[..]), (two.group(), &["a".to_owned(), "b".to_owned()][..]));
-        assert!(one.group() != other.group() && one.group() != wants.group());
-        assert_ne!(view(open(Kind::Review, "T8")).group(), view(open(Kind::Review, "T9")).group());
+        let view = |open: OpenItem| InboxView::new(&Board::default(), open);
+        let one = view(OpenItem {
+            request: ask(&["a", "b"]),
+            ..open(InboxKind::Question, "Q7")
+        });
+        let two = view(OpenItem {
+            request: ask(&[]),
+            agent: None,
+            ..open(InboxKind::Question, "Q8")
+        });
+        let other = view(OpenItem {
+            request: ask(&[]),
+            subject: "which".into(),
+            ..open(InboxKind::Question, "Q9")
+        });
+        let wants = view(OpenItem {
+            request: ask(&[]),
+            ..open(InboxKind::Permission, "Q10")
+        });
+        assert_eq!(
+            (one.group_key(), &one.choices[..]),
+            (two.group_key(), &["a".to_owned(), "b".to_owned()][..])
+        );
+        assert!(one.group_key() != other.group_key() && one.group_key() != wants.group_key());
+        assert_ne!(
+            view(open(InboxKind::Review, "T8")).group_key(),
+            view(open(InboxKind::Review, "T9")).group_key()
+        );
         let stuck = |name: &str, reason: &str| {
             let agent = AgentName::new(name).ok();
             let subject = format!("{name} cannot work as it is set up: {reason}");
-            view(Open { agent, subject, ..open(Kind::Setup, &format!("agent:{name}")) })
+            view(OpenItem {
+                agent,
+                subject,
+                ..open(InboxKind::Setup, &format!("agent:{name}"))
+            })
         };
-        assert_eq!(stuck("amy", "no model opus-5").group(), stuck("bob", "no model opus-5").group());
-        assert_ne!(stuck("amy", "no model opus-5").group(), stuck("bob", "no model opus-6").group());
-        let snoozed = Some(regatta_core::inbox::Snooze { until_at: 5, until_wall: 7 });
-        let later = view(Open { snoozed, ..open(Kind::Review, "T9") });
-        assert_eq!((one.is_awake(), later.is_awake(), later.snoozed_until_wall), (true, false, Some(7)));
-        for kind in Kind::ALL {
-            let stands = matches!(kind, Kind::Permission | Kind::Question | Kind::Review | Kind::Task);
-            let stood = InboxView { kind: kind.word().into(), ..one.clone() }.stands();
+        assert_eq!(
+            stuck("amy", "no model opus-5").group_key(),
+            stuck("bob", "no model opus-5").group_key()
+        );
+        assert_ne!(
+            stuck("amy", "no model opus-5").group_key(),
+            stuck("bob", "no model opus-6").group_key()
+        );
+        let snoozed = Some(regatta_core::inbox::Snooze {
+            deadline_fleet_ms: 5,
+            deadline_unix_ms: 7,
+        });
+        let later = view(OpenItem {
+            snoozed,
+            ..open(InboxKind::Review, "T9")
+        });
+        assert_eq!(
+            (one.is_shown(), later.is_shown(), later.snoozed_until_wall),
+            (true, false, Some(7))
+        );
+        for kind in InboxKind::ALL {
+            let stands = matches!(
+                kind,
+                InboxKind::Permission | InboxKind::Question | InboxKind::Review | InboxKind::Task
+            );
+            let stood = InboxView {
+                kind: kind.name().into(),
+                ..one.clone()
+            }
+            .is_blocking();
             assert_eq!(stood, stands, "{kind:?}");
         }
     }

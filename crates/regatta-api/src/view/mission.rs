@@ -5,7 +5,7 @@ use regatta_core::budget::Spend;
 use regatta_core::ids::{AgentName, MissionId, ProjectName};
 use regatta_core::lead;
 use regatta_core::mission::{self, Mission};
-use regatta_core::schedule::{self, Outlook};
+use regatta_core::schedule::{self, MissionOutlook};
 use serde::{Deserialize, Serialize};
 
 use super::TaskView;
@@ -17,7 +17,7 @@ pub struct MissionLineView {
     pub id: MissionId,
     pub project: ProjectName,
     pub title: String,
-    pub state: mission::State,
+    pub state: mission::MissionState,
     /// The agent that leads it now.
     pub lead: Option<AgentName>,
     /// Its position in the queue for a lead, counting from 1.
@@ -27,28 +27,28 @@ pub struct MissionLineView {
     pub workers: Vec<AgentName>,
     /// Its state in a sentence.
     pub summary: String,
-    pub outlook: Outlook,
+    pub outlook: MissionOutlook,
     pub spent: Spend,
     pub created_wall: u64,
 }
 
 impl MissionLineView {
     /// Builds the row of a mission from the board.
-    pub fn of(board: &Board, mission: &Mission) -> MissionLineView {
+    pub fn new(board: &Board, mission: &Mission) -> MissionLineView {
         let lead = mission.lead.as_ref();
         MissionLineView {
             id: mission.id,
             project: mission.project.clone(),
             title: mission.title.clone(),
             state: mission.state,
-            lead: lead.and_then(|it| it.at_work().cloned()),
-            place: lead::place(board, mission.id),
-            lost: lead.and_then(|it| it.lost.clone()),
+            lead: lead.and_then(|it| it.acting_name().cloned()),
+            place: lead::queue_position(board, mission.id),
+            lost: lead.and_then(|it| it.lost_reason.clone()),
             workers: mission.agents.clone(),
             summary: lead::summary(board, mission),
             outlook: schedule::outlook(board, mission.id),
             spent: mission.spent,
-            created_wall: mission.created_wall,
+            created_wall: mission.created_unix_ms,
         }
     }
 }
@@ -69,7 +69,7 @@ pub struct MissionView {
     #[serde(flatten)]
     pub mission: Mission,
     pub running: bool,
-    pub outlook: Outlook,
+    pub outlook: MissionOutlook,
     /// Set if nothing more happens without a person.
     pub settled: bool,
     pub tasks: Vec<TaskView>,

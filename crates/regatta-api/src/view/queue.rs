@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 
 use regatta_core::board::Board;
 use regatta_core::ids::{AgentName, CommitId, LandingId, Now, ProjectName, TaskId};
-use regatta_core::landing::track::{self, Batch, Ride};
-use regatta_core::landing::{self, End, Landing};
+use regatta_core::landing::batches::{self, LandingProgress, QueueBatch};
+use regatta_core::landing::{self, Landing, LandingEnd};
 use regatta_core::project::Project;
 use regatta_core::task::Task;
 use serde::{Deserialize, Serialize};
 
 /// Number of other landings that a text names; the rest are only counted.
-const NAMED: usize = 3;
+const MAX_NAMED_LANDINGS: usize = 3;
 
 /// A landing in the queue, or one that has left it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -23,8 +23,8 @@ pub struct LandingView {
     pub agent: AgentName,
     /// Its position, counting from 1; empty after it has left the queue.
     pub position: Option<usize>,
-    /// The state of its batch: moving the trunk, waiting for the trunk, testing, or searching for the landing that made
-    /// it fail. Otherwise: queued, held, landed, out.
+    /// The state of its batch: moving the trunk, waiting for the trunk, testing, or searching for
+    /// the landing that made it fail. Otherwise: queued, held, landed, out.
     pub state: String,
     pub detail: String,
     pub commit: Option<CommitId>,
@@ -45,16 +45,18 @@ pub struct LandingView {
 
 impl LandingView {
     /// Builds the view of a landing that has ended.
-    pub fn ended(landing: &Landing, task: Option<&Task>) -> LandingView {
+    pub fn from_ended(landing: &Landing, task: Option<&Task>) -> LandingView {
         let (state, detail, commit) = match &landing.end {
-            Some(End::Landed { commit, .. }) => ("landed", String::new(), Some(commit.clone())),
-            Some(End::Out { reason, .. }) => ("out", reason.clone(), None),
+            Some(LandingEnd::Landed { commit, .. }) => {
+                ("landed", String::new(), Some(commit.clone()))
+            }
+            Some(LandingEnd::Removed { reason, .. }) => ("out", reason.clone(), None),
             None => ("queued", String::new(), None),
         };
-        LandingView::drawn(landing, task, (state, detail), commit)
+        LandingView::build(landing, task, (state, detail), commit)
     }
 
-    fn drawn(
+    fn build(
         landing: &Landing,
         task: Option<&Task>,
         (state, detail): (&str, String),
@@ -70,7 +72,7 @@ impl LandingView {
             detail,
             commit,
             files: landing.submission.changed.clone(),
-            queued_wall: landing.queued_wall,
+            queued_wall: landing.queued_unix_ms,
             branch: landing.branch.to_string(),
             conflicts: task.map_or(0, |it| it.conflicts.len()),
             settled: task.map_or(0, |task| task.settled_conflicts.len()),
@@ -84,7 +86,7 @@ impl LandingView {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct BatchView {
-    pub ride: Ride,
+    pub ride: LandingProgress,
     /// The same in words.
     pub state: String,
     /// Its landings, in order.
@@ -104,14 +106,15 @@ pub struct QueueView {
     pub project: ProjectName,
     pub trunk: String,
     /// The person who holds it, and the reason.
-    pub held: Option<landing::Hold>,
+    pub held: Option<landing::QueueHold>,
     /// Landed work that could not be pushed yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub unpushed: Option<landing::join::Unpushed>,
+    pub unpushed: Option<landing::remote_sync::Unpushed>,
     /// The difference between the trunk and the board, in a sentence.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trunk_differs: Option<String>,
-    /// Number of merged trees that are validated at once: the project's setting, or else the machine's capacity.
+    /// Number of merged trees that are validated at once: the project's setting, or else the
+    /// machine's capacity.
     #[serde(default)]
     pub slots: u32,
     /// Median time from queueing to landing, over the latest landings.
@@ -128,25 +131,28 @@ pub struct QueueView {
 impl QueueView {
     /// Builds the view of a project's queue. `recent` are landings that have ended, `usual_ms` is
     /// the median time to land.
-    pub fn of(
+    pub fn new(
         board: &Board,
         project: &Project,
         now: Now,
         (recent, usual_ms): (Vec<LandingView>, Option<u64>),
     ) -> QueueView {
-        let (queue, batches) = line(board, &project.name, now);
+        let (queue, batches) = landings_and_batches(board, &project.name, now);
         let undone = &project.queue.undone;
         let recent = recent
             .into_iter()
-            .map(|view| LandingView { taken_back_by: undone.get(&view.task).copied(), ..view })
+            .map(|view| LandingView {
+                taken_back_by: undone.get(&view.task).copied(),
+                ..view
+            })
             .collect();
         QueueView {
             project: project.name.clone(),
             trunk: project.trunk.to_string(),
             held: project.queue.held.clone(),
             unpushed: project.queue.unpushed.clone(),
-            trunk_differs: landing::trunk_check::told(project),
-            slots: landing::plan::slots(project, board.limits.landing_slots),
+            trunk_differs: landing::trunk_check::difference_sentence(project),
+            slots: landing::speculation::slots(project, board.limits.landing_slots),
             usual_ms,
             queue,
             batches,
@@ -155,56 +161,96 @@ impl QueueView {
     }
 
     /// Returns the queue as it stood on a board.
-    pub fn line(board: &Board, project: &ProjectName, now: Now) -> Vec<LandingView> {
-        line(board, project, now).0
+    pub fn landings(board: &Board, project: &ProjectName, now: Now) -> Vec<LandingView> {
+        landings_and_batches(board, project, now).0
     }
 }
 
-fn line(board: &Board, project: &ProjectName, now: Now) -> (Vec<LandingView>, Vec<BatchView>) {
+fn landings_and_batches(
+    board: &Board,
+    project: &ProjectName,
+    now: Now,
+) -> (Vec<LandingView>, Vec<BatchView>) {
     let task_of = |id: &LandingId| board.landings.get(id).map(|it| it.task);
     let (mut queue, mut batches): (Vec<LandingView>, Vec<BatchView>) = (Vec::new(), Vec::new());
-    for batch in track::of(board, project, now) {
-        for id in &batch.cars {
-            let Some(landing) = board.landings.get(id) else { continue };
-            let detail = detail(board, landing, &batch, queue.last());
+    for batch in batches::batches_of(board, project, now) {
+        for id in &batch.landings {
+            let Some(landing) = board.landings.get(id) else {
+                continue;
+            };
+            let detail = landing_detail(board, landing, &batch, queue.last());
             let task = board.tasks.get(&landing.task).map(|it| &**it);
-            let mut view = LandingView::drawn(landing, task, (word(batch.ride), detail), None);
+            let mut view = LandingView::build(
+                landing,
+                task,
+                (landing_state_label(batch.progress), detail),
+                None,
+            );
             view.position = Some(queue.len() + 1);
             queue.push(view);
         }
-        let on = batch.on.as_ref().and_then(task_of);
-        let (ride, state) = (batch.ride, word(batch.ride).to_owned());
-        batches.push(BatchView { ride, state, cars: batch.cars, on, failed: batch.failed });
+        let on = batch.stands_on.as_ref().and_then(task_of);
+        let (ride, state) = (
+            batch.progress,
+            landing_state_label(batch.progress).to_owned(),
+        );
+        batches.push(BatchView {
+            ride,
+            state,
+            cars: batch.landings,
+            on,
+            failed: batch.failed,
+        });
     }
     (queue, batches)
 }
 
-fn word(ride: Ride) -> &'static str {
+fn landing_state_label(ride: LandingProgress) -> &'static str {
     match ride {
-        Ride::Moving => "moving the trunk",
-        Ride::Passed => "waiting for the trunk",
-        Ride::Testing => "testing",
-        Ride::Searching => "searching",
-        Ride::Queued | Ride::Behind => "queued",
-        Ride::Held => "held",
+        LandingProgress::Moving => "moving the trunk",
+        LandingProgress::Passed => "waiting for the trunk",
+        LandingProgress::Testing => "testing",
+        LandingProgress::Searching => "searching",
+        LandingProgress::Queued | LandingProgress::Deferred => "queued",
+        LandingProgress::Held => "held",
     }
 }
 
-/// Returns details of a landing's state: the other landings of its batch, or the landings that it waits for.
-fn detail(board: &Board, landing: &Landing, batch: &Batch, before: Option<&LandingView>) -> String {
+/// Returns details of a landing's state: the other landings of its batch, or the landings that it
+/// waits for.
+fn landing_detail(
+    board: &Board,
+    landing: &Landing,
+    batch: &QueueBatch,
+    before: Option<&LandingView>,
+) -> String {
     let names = |ids: &mut dyn Iterator<Item = LandingId>| -> String {
-        let named: Vec<String> = ids.filter_map(|it| board.landings.get(&it)).map(|it| it.task.to_string()).collect();
-        match named.get(..NAMED) {
-            Some(first) if named.len() > NAMED => format!("{} and {} more", first.join(", "), named.len() - NAMED),
+        let named: Vec<String> = ids
+            .filter_map(|it| board.landings.get(&it))
+            .map(|it| it.task.to_string())
+            .collect();
+        match named.get(..MAX_NAMED_LANDINGS) {
+            Some(first) if named.len() > MAX_NAMED_LANDINGS => format!(
+                "{} and {} more",
+                first.join(", "),
+                named.len() - MAX_NAMED_LANDINGS
+            ),
             _ => named.join(", "),
         }
     };
-    let mut others = batch.cars.iter().copied().filter(|it| *it != landing.id);
-    match batch.ride {
-        Ride::Held => landing.held.clone().unwrap_or_default(),
-        Ride::Moving | Ride::Passed | Ride::Testing => {
+    let mut others = batch
+        .landings
+        .iter()
+        .copied()
+        .filter(|it| *it != landing.id);
+    match batch.progress {
+        LandingProgress::Held => landing.held.clone().unwrap_or_default(),
+        LandingProgress::Moving | LandingProgress::Passed | LandingProgress::Testing => {
             let with = names(&mut others);
-            let on = batch.on.map(|it| names(&mut [it].into_iter())).unwrap_or_default();
+            let on = batch
+                .stands_on
+                .map(|it| names(&mut [it].into_iter()))
+                .unwrap_or_default();
             let parts = [("with", with), ("on top of", on)];
             parts
                 .iter()
@@ -213,29 +259,49 @@ fn detail(board: &Board, landing: &Landing, batch: &Batch, before: Option<&Landi
                 .collect::<Vec<_>>()
                 .join(", ")
         }
-        Ride::Searching => {
-            let all = names(&mut batch.cars.iter().copied());
-            let reason = batch.failed.as_deref().and_then(|it| it.lines().next()).unwrap_or_default();
-            let at =
-                if batch.cars.len() > 1 { format!("one of {all} breaks its train") } else { "its train failed".into() };
+        LandingProgress::Searching => {
+            let all = names(&mut batch.landings.iter().copied());
+            let reason = batch
+                .failed
+                .as_deref()
+                .and_then(|it| it.lines().next())
+                .unwrap_or_default();
+            let at = if batch.landings.len() > 1 {
+                format!("one of {all} breaks its train")
+            } else {
+                "its train failed".into()
+            };
             // The reason stands only at the first landing of the batch.
-            let first = batch.cars.first() == Some(&landing.id);
-            if reason.is_empty() || !first { at } else { format!("{at}: {reason}") }
+            let first = batch.landings.first() == Some(&landing.id);
+            if reason.is_empty() || !first {
+                at
+            } else {
+                format!("{at}: {reason}")
+            }
         }
-        Ride::Behind => {
-            let names = names(&mut landing.behind.iter().copied());
+        LandingProgress::Deferred => {
+            let names = names(&mut landing.deferred_behind.iter().copied());
             if landing.faults > 0 {
                 format!("failed a check once merged; tried again after {names}")
             } else {
                 format!("conflicts with {names}, and lands after")
             }
         }
-        Ride::Queued => before.map_or(String::new(), |it| format!("after {}", it.task)),
+        LandingProgress::Queued => before.map_or(String::new(), |it| format!("after {}", it.task)),
     }
 }
 
 /// Returns the state word of every landing in the queues.
 pub fn landing_states(board: &Board, now: Now) -> BTreeMap<LandingId, &'static str> {
-    let tracks = board.projects.keys().flat_map(|it| track::of(board, it, now));
-    tracks.flat_map(|it| it.cars.into_iter().map(move |car| (car, word(it.ride)))).collect()
+    let tracks = board
+        .projects
+        .keys()
+        .flat_map(|it| batches::batches_of(board, it, now));
+    tracks
+        .flat_map(|it| {
+            it.landings
+                .into_iter()
+                .map(move |car| (car, landing_state_label(it.progress)))
+        })
+        .collect()
 }

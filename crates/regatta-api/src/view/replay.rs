@@ -2,11 +2,11 @@
 
 use regatta_core::budget::Spend;
 use regatta_core::ids::{MissionId, ProjectName};
-use regatta_core::life::Sum;
+use regatta_core::task_timeline::ActivityTotal;
 use serde::{Deserialize, Serialize};
 
 use super::LandingView;
-use crate::page::RowView;
+use crate::live_view::TaskRowView;
 
 /// A mission as it stood at one revision.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -24,17 +24,17 @@ pub struct ReplayView {
     /// The event of that revision.
     pub event: String,
     /// Its tasks at that revision, by number.
-    pub tasks: Vec<RowView>,
+    pub tasks: Vec<TaskRowView>,
     /// The landing queue of its project at that revision.
     pub queue: Vec<LandingView>,
     /// Notable moments, in order.
-    pub marks: Vec<MarkView>,
+    pub marks: Vec<ReplayMarkView>,
 }
 
 /// A moment of a mission.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct MarkView {
+pub struct ReplayMarkView {
     pub revision: u64,
     pub wall: u64,
     pub text: String,
@@ -43,7 +43,7 @@ pub struct MarkView {
 /// The results of a mission in numbers.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct FiguresView {
+pub struct MissionFiguresView {
     pub mission: MissionId,
     pub title: String,
     pub running: bool,
@@ -63,5 +63,5 @@ pub struct FiguresView {
     pub work_ms: u64,
     pub spent: Spend,
     /// The activities of its tasks by time, the longest first; empty for very large missions.
-    pub time: Vec<Sum>,
+    pub time: Vec<ActivityTotal>,
 }

@@ -11,16 +11,16 @@ use std::time::{Duration, Instant};
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use crate::desk::wall;
-use crate::http::{Answer, Call, Http};
-use crate::registry::Secret;
-use crate::service::Trouble;
+use crate::config::Secret;
+use crate::http::{HttpAnswer, HttpCall, HttpClient};
+use crate::intake::unix_time_ms;
+use crate::service::ServiceError;
 
-use super::token::{Key, seconds_of};
+use super::token::{AppKey, parse_date};
 
 /// The identity of our app.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Me {
+pub(crate) struct GithubIdentity {
     pub(crate) id: u64,
     /// The name that people write after `@`.
     pub(crate) slug: String,
@@ -28,251 +28,339 @@ pub(crate) struct Me {
     pub(crate) login: String,
 }
 
-pub(crate) struct Api {
-    http: Http,
+pub(crate) struct GithubApi {
+    http: HttpClient,
     url: String,
     app_id: String,
     /// The key, or why it cannot be used. A bad key disables only its own instance.
-    key: Result<Key, String>,
-    state: Mutex<State>,
-    asking: tokio::sync::Mutex<()>,
+    key: Result<AppKey, String>,
+    state: Mutex<ApiState>,
+    token_lock: tokio::sync::Mutex<()>,
 }
 
 #[derive(Default)]
-struct State {
+struct ApiState {
     app_token: Option<(String, u64)>,
-    me: Option<Me>,
+    identity: Option<GithubIdentity>,
     /// The token for each repository, and the time until which it may be used.
     tokens: HashMap<String, (String, u64)>,
     /// The write permission of people per repository, and the time of the lookup.
-    writers: HashMap<(String, String), (bool, Instant)>,
+    write_permissions: HashMap<(String, String), (bool, Instant)>,
     /// GitHub refused a call: no call is made before this time.
-    shut_until: Option<Instant>,
+    blocked_until: Option<Instant>,
 }
 
 /// Time before a token's end from which on it is no longer used.
-const SPARE_S: u64 = 5 * 60;
+const TOKEN_MARGIN_S: u64 = 5 * 60;
 /// Lifetime of a looked-up permission, and the capacity of the caches.
-const BELIEVED: Duration = Duration::from_secs(5 * 60);
-const MOST_KNOWN: usize = 5_000;
+const PERMISSION_CACHE_LIFETIME: Duration = Duration::from_secs(5 * 60);
+const MAX_CACHED: usize = 5_000;
 /// Time limit of a lookup, because the answer to a delivery waits for it.
-const LOOK_UP: Duration = Duration::from_millis(1_500);
+const LOOKUP_TIMEOUT: Duration = Duration::from_millis(1_500);
 /// Wait time when GitHub limits the rate without saying for how long.
-const USUAL_PAUSE: Duration = Duration::from_secs(60);
+const DEFAULT_PAUSE: Duration = Duration::from_secs(60);
 /// Maximum number of pages of a list.
-const MOST_PAGES: usize = 30;
+const MAX_PAGES: usize = 30;
 
-impl Api {
-    pub(crate) fn new(http: Http, url: String, app_id: String, private_key: &Secret) -> Api {
-        Api {
+impl GithubApi {
+    pub(crate) fn new(
+        http: HttpClient,
+        url: String,
+        app_id: String,
+        private_key: &Secret,
+    ) -> GithubApi {
+        GithubApi {
             http,
             url,
             app_id,
-            key: Key::read(private_key),
+            key: AppKey::from_pem(private_key),
             state: Mutex::default(),
-            asking: tokio::sync::Mutex::default(),
+            token_lock: tokio::sync::Mutex::default(),
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, ApiState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns whether this is our app, by the configured id or by the id that GitHub returned.
     pub(crate) fn is_own_app(&self, id: &Value) -> bool {
-        let known = self.state().me.as_ref().map(|it| it.id);
-        id.as_u64().is_some_and(|id| Some(id) == known || id.to_string() == self.app_id)
+        let known = self.state().identity.as_ref().map(|it| it.id);
+        id.as_u64()
+            .is_some_and(|id| Some(id) == known || id.to_string() == self.app_id)
     }
 
     /// Returns whether a header names another app than ours. A client id cannot be compared.
-    pub(crate) fn is_for_another(&self, id: &str) -> bool {
+    pub(crate) fn is_for_other_app(&self, id: &str) -> bool {
         let all_digits = |it: &str| !it.is_empty() && it.bytes().all(|it| it.is_ascii_digit());
         all_digits(id) && all_digits(&self.app_id) && id != self.app_id
     }
 
     /// Makes a call as the app itself.
-    pub(crate) async fn app(&self, method: Method, path: &str) -> Result<Answer, Trouble> {
-        self.app_with(method, path, None).await
+    pub(crate) async fn call_as_app(
+        &self,
+        method: Method,
+        path: &str,
+    ) -> Result<HttpAnswer, ServiceError> {
+        self.call_as_app_with_body(method, path, None).await
     }
 
-    async fn app_with(&self, method: Method, path: &str, body: Option<&Value>) -> Result<Answer, Trouble> {
-        let mut answer = self.once(&self.app_token()?, method.clone(), path, body).await?;
+    async fn call_as_app_with_body(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<&Value>,
+    ) -> Result<HttpAnswer, ServiceError> {
+        let mut answer = self
+            .send_once(&self.app_token()?, method.clone(), path, body)
+            .await?;
         if answer.status == 401 {
             self.state().app_token = None;
-            answer = self.once(&self.app_token()?, method.clone(), path, body).await?;
+            answer = self
+                .send_once(&self.app_token()?, method.clone(), path, body)
+                .await?;
         }
-        judged(answer, &method, path)
+        classify_answer(answer, &method, path)
     }
 
     /// Makes a call as the app's installation at a repository. `path` is relative to the
     /// repository.
-    pub(crate) async fn repo(
+    pub(crate) async fn call_repo(
         &self,
         repo: &str,
         method: Method,
         path: &str,
         body: Option<&Value>,
-    ) -> Result<Answer, Trouble> {
-        let path = format!("/repos/{}{path}", checked(repo)?);
+    ) -> Result<HttpAnswer, ServiceError> {
+        let path = format!("/repos/{}{path}", checked_repo_name(repo)?);
         let token = self.repo_token(repo).await?;
-        let mut answer = self.once(&token, method.clone(), &path, body).await?;
+        let mut answer = self.send_once(&token, method.clone(), &path, body).await?;
         if answer.status == 401 {
             self.state().tokens.retain(|_, it| it.0 != token);
             let token = self.repo_token(repo).await?;
-            answer = self.once(&token, method.clone(), &path, body).await?;
+            answer = self.send_once(&token, method.clone(), &path, body).await?;
         }
-        judged(answer, &method, &path)
+        classify_answer(answer, &method, &path)
     }
 
     /// Returns the diff of a pull request.
-    pub(crate) async fn pull_diff(&self, repo: &str, number: u64) -> Result<String, Trouble> {
-        let path = format!("/repos/{}/pulls/{number}", checked(repo)?);
+    pub(crate) async fn pull_diff(&self, repo: &str, number: u64) -> Result<String, ServiceError> {
+        let path = format!("/repos/{}/pulls/{number}", checked_repo_name(repo)?);
         let token = self.repo_token(repo).await?;
-        let answer = self.once_as(&token, Method::GET, &path, None, "application/vnd.github.diff").await?;
-        let answer = judged(answer, &Method::GET, &path)?;
+        let answer = self
+            .send_once_accepting(
+                &token,
+                Method::GET,
+                &path,
+                None,
+                "application/vnd.github.diff",
+            )
+            .await?;
+        let answer = classify_answer(answer, &Method::GET, &path)?;
         Ok(answer.body.as_str().unwrap_or_default().to_owned())
     }
 
-    async fn once(&self, token: &str, method: Method, path: &str, body: Option<&Value>) -> Result<Answer, Trouble> {
-        self.once_as(token, method, path, body, "application/vnd.github+json").await
+    async fn send_once(
+        &self,
+        token: &str,
+        method: Method,
+        path: &str,
+        body: Option<&Value>,
+    ) -> Result<HttpAnswer, ServiceError> {
+        self.send_once_accepting(token, method, path, body, "application/vnd.github+json")
+            .await
     }
 
     /// Makes one call and asks for an answer of the type `accept`.
-    async fn once_as(
+    async fn send_once_accepting(
         &self,
         token: &str,
         method: Method,
         path: &str,
         body: Option<&Value>,
         accept: &str,
-    ) -> Result<Answer, Trouble> {
-        let shut = self.state().shut_until.map(|it| it.saturating_duration_since(Instant::now()));
+    ) -> Result<HttpAnswer, ServiceError> {
+        let shut = self
+            .state()
+            .blocked_until
+            .map(|it| it.saturating_duration_since(Instant::now()));
         if let Some(pause) = shut.filter(|it| !it.is_zero()) {
-            return Err(Trouble::Later(pause));
+            return Err(ServiceError::RetryAfter(pause));
         }
-        let mut call = Call::new(method, format!("{}{path}", self.url))
+        let mut call = HttpCall::new(method, format!("{}{path}", self.url))
             .header("authorization", format!("Bearer {token}"))
             .header("accept", accept)
             .header("x-github-api-version", "2022-11-28");
         call.body = body;
         let answer = self.http.call(call).await?;
-        let pause = pause_of(&answer, wall() / 1_000);
+        let pause = requested_pause(&answer, unix_time_ms() / 1_000);
         if let Some(pause) = pause {
             // GitHub extends the pause of callers that continue during it.
             let (until, mut state) = (Instant::now() + pause, self.state());
-            state.shut_until = Some(state.shut_until.map_or(until, |it| it.max(until)));
+            state.blocked_until = Some(state.blocked_until.map_or(until, |it| it.max(until)));
         }
         Ok(answer)
     }
 
-    fn app_token(&self) -> Result<String, Trouble> {
-        let now = wall() / 1_000;
+    fn app_token(&self) -> Result<String, ServiceError> {
+        let now = unix_time_ms() / 1_000;
         let mut state = self.state();
         if let Some((token, _)) = state.app_token.as_ref().filter(|it| it.1 > now) {
             return Ok(token.clone());
         }
-        let key = self.key.as_ref().map_err(|why| Trouble::Locked(why.clone()))?;
-        let (token, until) = key.token(&self.app_id, now).map_err(Trouble::Locked)?;
+        let key = self
+            .key
+            .as_ref()
+            .map_err(|why| ServiceError::Unauthorized(why.clone()))?;
+        let (token, until) = key
+            .sign_token(&self.app_id, now)
+            .map_err(ServiceError::Unauthorized)?;
         state.app_token = Some((token.clone(), until));
         Ok(token)
     }
 
     /// Returns a token that is valid for this repository only.
-    async fn repo_token(&self, repo: &str) -> Result<String, Trouble> {
-        let now = wall() / 1_000;
-        let known = || self.state().tokens.get(repo).filter(|it| it.1 > now).map(|it| it.0.clone());
+    async fn repo_token(&self, repo: &str) -> Result<String, ServiceError> {
+        let now = unix_time_ms() / 1_000;
+        let known = || {
+            self.state()
+                .tokens
+                .get(repo)
+                .filter(|it| it.1 > now)
+                .map(|it| it.0.clone())
+        };
         if let Some(token) = known() {
             return Ok(token);
         }
         // Of several callers that need a token at once, only the first one requests it.
-        let _asking = self.asking.lock().await;
+        let _asking = self.token_lock.lock().await;
         if let Some(token) = known() {
             return Ok(token);
         }
-        let path = format!("/repos/{}/installation", checked(repo)?);
-        let found = self.app(Method::GET, &path).await;
+        let path = format!("/repos/{}/installation", checked_repo_name(repo)?);
+        let found = self.call_as_app(Method::GET, &path).await;
         let found = found.map_err(|it| match it {
-            Trouble::Never(_) => Trouble::Never(format!("the app is not installed at {repo}")),
+            ServiceError::Rejected(_) => {
+                ServiceError::Rejected(format!("the app is not installed at {repo}"))
+            }
             other => other,
         })?;
-        let id = found.body["id"].as_u64().ok_or_else(|| Trouble::Unknown("GitHub returned no installation".into()))?;
+        let id = found.body["id"].as_u64().ok_or_else(|| {
+            ServiceError::OutcomeUnknown("GitHub returned no installation".into())
+        })?;
         let path = format!("/app/installations/{id}/access_tokens");
         let name = repo.rsplit('/').next().unwrap_or_default();
         let ask = json!({"repositories": [name]});
-        let given = self.app_with(Method::POST, &path, Some(&ask)).await?;
-        let token = given.body["token"].as_str().ok_or_else(|| Trouble::Unknown("GitHub returned no token".into()))?;
-        let ends = given.body["expires_at"].as_str().and_then(seconds_of).unwrap_or(now + 3_600);
+        let given = self
+            .call_as_app_with_body(Method::POST, &path, Some(&ask))
+            .await?;
+        let token = given.body["token"]
+            .as_str()
+            .ok_or_else(|| ServiceError::OutcomeUnknown("GitHub returned no token".into()))?;
+        let ends = given.body["expires_at"]
+            .as_str()
+            .and_then(parse_date)
+            .unwrap_or(now + 3_600);
         let mut state = self.state();
-        if state.tokens.len() >= MOST_KNOWN {
+        if state.tokens.len() >= MAX_CACHED {
             state.tokens.clear();
         }
-        state.tokens.insert(repo.to_owned(), (token.to_owned(), ends.saturating_sub(SPARE_S)));
+        state.tokens.insert(
+            repo.to_owned(),
+            (token.to_owned(), ends.saturating_sub(TOKEN_MARGIN_S)),
+        );
         Ok(token.to_owned())
     }
 
     /// Returns the identity of our app, which is asked for once.
-    pub(crate) async fn me(&self) -> Result<Me, Trouble> {
-        let known = self.state().me.clone();
+    pub(crate) async fn identity(&self) -> Result<GithubIdentity, ServiceError> {
+        let known = self.state().identity.clone();
         if let Some(me) = known {
             return Ok(me);
         }
-        let said = self.app(Method::GET, "/app").await?.body;
+        let said = self.call_as_app(Method::GET, "/app").await?.body;
         let slug = said["slug"].as_str().filter(|it| !it.is_empty());
-        let slug = slug.ok_or_else(|| Trouble::Unknown("GitHub returned no name of the app".into()))?;
-        let me = Me { id: said["id"].as_u64().unwrap_or(0), slug: slug.to_owned(), login: format!("{slug}[bot]") };
-        self.state().me = Some(me.clone());
+        let slug = slug.ok_or_else(|| {
+            ServiceError::OutcomeUnknown("GitHub returned no name of the app".into())
+        })?;
+        let me = GithubIdentity {
+            id: said["id"].as_u64().unwrap_or(0),
+            slug: slug.to_owned(),
+            login: format!("{slug}[bot]"),
+        };
+        self.state().identity = Some(me.clone());
         Ok(me)
     }
 
     /// Calls GitHub to check that it still accepts the app, and returns the app's identity.
-    pub(crate) async fn greet(&self) -> Result<Me, Trouble> {
-        self.app(Method::GET, "/app").await?;
-        self.me().await
+    pub(crate) async fn check_app(&self) -> Result<GithubIdentity, ServiceError> {
+        self.call_as_app(Method::GET, "/app").await?;
+        self.identity().await
     }
 
     /// Returns whether a person may write to a repository. `Err` means that it is unknown at
     /// present.
-    pub(crate) async fn may_write(&self, repo: &str, login: &str) -> Result<bool, Trouble> {
+    pub(crate) async fn can_write(&self, repo: &str, login: &str) -> Result<bool, ServiceError> {
         let of = (repo.to_owned(), login.to_owned());
-        let known = self.state().writers.get(&of).copied();
-        if let Some((may, _)) = known.filter(|it| it.1.elapsed() < BELIEVED) {
+        let known = self.state().write_permissions.get(&of).copied();
+        if let Some((may, _)) = known.filter(|it| it.1.elapsed() < PERMISSION_CACHE_LIFETIME) {
             return Ok(may);
         }
-        if login.is_empty() || !login.bytes().all(|it| it.is_ascii_alphanumeric() || it == b'-' || it == b'_') {
+        if login.is_empty()
+            || !login
+                .bytes()
+                .all(|it| it.is_ascii_alphanumeric() || it == b'-' || it == b'_')
+        {
             return Ok(false);
         }
         let path = format!("/collaborators/{login}/permission");
-        let asked = tokio::time::timeout(LOOK_UP, self.repo(repo, Method::GET, &path, None)).await;
-        let asked = asked.unwrap_or_else(|_| Err(Trouble::Unknown("GitHub took too long".into())));
+        let asked = tokio::time::timeout(
+            LOOKUP_TIMEOUT,
+            self.call_repo(repo, Method::GET, &path, None),
+        )
+        .await;
+        let asked = asked
+            .unwrap_or_else(|_| Err(ServiceError::OutcomeUnknown("GitHub took too long".into())));
         let may = match asked {
             Ok(answer) => {
-                let is =
-                    |field: &str, words: &[&str]| answer.body[field].as_str().is_some_and(|it| words.contains(&it));
-                is("permission", &["admin", "maintain", "write"]) || is("role_name", &["admin", "maintain", "write"])
+                let is = |field: &str, words: &[&str]| {
+                    answer.body[field]
+                        .as_str()
+                        .is_some_and(|it| words.contains(&it))
+                };
+                is("permission", &["admin", "maintain", "write"])
+                    || is("role_name", &["admin", "maintain", "write"])
             }
             // A permanent refusal means that the person has no permission.
-            Err(Trouble::Never(_)) => false,
+            Err(ServiceError::Rejected(_)) => false,
             Err(trouble) => return Err(trouble),
         };
         let mut state = self.state();
-        if state.writers.len() >= MOST_KNOWN {
-            state.writers.clear();
+        if state.write_permissions.len() >= MAX_CACHED {
+            state.write_permissions.clear();
         }
-        state.writers.insert(of, (may, Instant::now()));
+        state.write_permissions.insert(of, (may, Instant::now()));
         Ok(may)
     }
 
     /// Returns a list of a repository, page by page, until an entry satisfies `enough`.
-    pub(crate) async fn list(
+    pub(crate) async fn list_until(
         &self,
         repo: &str,
         path: &str,
         mut enough: impl FnMut(&Value) -> bool,
-    ) -> Result<Vec<Value>, Trouble> {
+    ) -> Result<Vec<Value>, ServiceError> {
         let mut found = Vec::new();
         let sign = if path.contains('?') { '&' } else { '?' };
-        for page in 1..=MOST_PAGES {
-            let answer = self.repo(repo, Method::GET, &format!("{path}{sign}per_page=100&page={page}"), None).await?;
+        for page in 1..=MAX_PAGES {
+            let answer = self
+                .call_repo(
+                    repo,
+                    Method::GET,
+                    &format!("{path}{sign}per_page=100&page={page}"),
+                    None,
+                )
+                .await?;
             let rows = answer.body.as_array().cloned().unwrap_or_default();
             let done = rows.iter().any(&mut enough);
             found.extend(rows);
@@ -285,72 +373,104 @@ impl Api {
 }
 
 /// Classifies an answer.
-fn judged(answer: Answer, method: &Method, path: &str) -> Result<Answer, Trouble> {
+fn classify_answer(
+    answer: HttpAnswer,
+    method: &Method,
+    path: &str,
+) -> Result<HttpAnswer, ServiceError> {
     let path = path.split('?').next().unwrap_or_default();
-    let words = || format!("{method} {path}: GitHub says {} {}", answer.status, said(&answer));
+    let words = || {
+        format!(
+            "{method} {path}: GitHub says {} {}",
+            answer.status,
+            error_text(&answer)
+        )
+    };
     match answer.status {
         200..=299 => Ok(answer),
-        401 => Err(Trouble::Locked(format!("{}; check the app's id and key", words()))),
-        403 | 429 if is_limit(&answer) => Err(Trouble::Later(pause_of(&answer, wall() / 1_000).unwrap_or(USUAL_PAUSE))),
-        403 if said(&answer).contains("not accessible by integration") => {
-            Err(Trouble::Locked(format!("{}; give the app that permission", words())))
-        }
-        300..=399 => Err(Trouble::Never(format!("{}: the repository has moved", words()))),
-        408 | 409 | 500.. => Err(Trouble::Unknown(words())),
-        _ => Err(Trouble::Never(words())),
+        401 => Err(ServiceError::Unauthorized(format!(
+            "{}; check the app's id and key",
+            words()
+        ))),
+        403 | 429 if is_rate_limited(&answer) => Err(ServiceError::RetryAfter(
+            requested_pause(&answer, unix_time_ms() / 1_000).unwrap_or(DEFAULT_PAUSE),
+        )),
+        403 if error_text(&answer).contains("not accessible by integration") => Err(
+            ServiceError::Unauthorized(format!("{}; give the app that permission", words())),
+        ),
+        300..=399 => Err(ServiceError::Rejected(format!(
+            "{}: the repository has moved",
+            words()
+        ))),
+        408 | 409 | 500.. => Err(ServiceError::OutcomeUnknown(words())),
+        _ => Err(ServiceError::Rejected(words())),
     }
 }
 
 /// Returns whether there is another page.
-pub(crate) fn has_next(answer: &Answer) -> bool {
-    answer.header("link").is_some_and(|it| it.contains("rel=\"next\""))
+pub(crate) fn has_next(answer: &HttpAnswer) -> bool {
+    answer
+        .header("link")
+        .is_some_and(|it| it.contains("rel=\"next\""))
 }
 
 /// Checks that a repository's name cannot be anything else in an address.
-fn checked(repo: &str) -> Result<&str, Trouble> {
+fn checked_repo_name(repo: &str) -> Result<&str, ServiceError> {
     let is_name = |it: &str| {
         !it.is_empty()
             && !matches!(it, "." | "..")
-            && it.bytes().all(|it| it.is_ascii_alphanumeric() || b"-_.".contains(&it))
+            && it
+                .bytes()
+                .all(|it| it.is_ascii_alphanumeric() || b"-_.".contains(&it))
     };
     match repo.split_once('/') {
         Some((owner, name)) if is_name(owner) && is_name(name) => Ok(repo),
-        _ => Err(Trouble::Never(format!("{repo:?} is not a repository; it is written owner/name"))),
+        _ => Err(ServiceError::Rejected(format!(
+            "{repo:?} is not a repository; it is written owner/name"
+        ))),
     }
 }
 
 pub(crate) use crate::http::percent_encoded as escaped;
 
 /// Returns GitHub's reason for a refusal.
-fn said(answer: &Answer) -> String {
+fn error_text(answer: &HttpAnswer) -> String {
     let text = |it: &Value| it.as_str().map(str::to_owned);
-    let more =
-        answer.body["errors"].as_array().and_then(|it| it.first()).and_then(|it| text(&it["message"]).or(text(it)));
-    let words = text(&answer.body["message"]).into_iter().chain(more).collect::<Vec<_>>().join(": ");
+    let more = answer.body["errors"]
+        .as_array()
+        .and_then(|it| it.first())
+        .and_then(|it| text(&it["message"]).or(text(it)));
+    let words = text(&answer.body["message"])
+        .into_iter()
+        .chain(more)
+        .collect::<Vec<_>>()
+        .join(": ");
     words.chars().take(300).collect()
 }
 
 /// Returns whether a call was refused because of too many requests, and not because of its
 /// permissions.
-fn is_limit(answer: &Answer) -> bool {
+fn is_rate_limited(answer: &HttpAnswer) -> bool {
     answer.status == 429
         || answer.retry_after().is_some()
         || answer.header("x-ratelimit-remaining") == Some("0")
-        || said(answer).to_lowercase().contains("rate limit")
+        || error_text(answer).to_lowercase().contains("rate limit")
 }
 
 /// Returns how long GitHub asks to wait after this answer.
-fn pause_of(answer: &Answer, now_s: u64) -> Option<Duration> {
-    let refused = matches!(answer.status, 403 | 429) && is_limit(answer);
+fn requested_pause(answer: &HttpAnswer, now_s: u64) -> Option<Duration> {
+    let refused = matches!(answer.status, 403 | 429) && is_rate_limited(answer);
     if let Some(pause) = answer.retry_after().filter(|_| refused) {
         return Some(pause.max(Duration::from_millis(1)));
     }
     if answer.header("x-ratelimit-remaining") == Some("0") {
         let reset: u64 = answer.header("x-ratelimit-reset")?.parse().ok()?;
         // One more second, because GitHub rounds the time down.
-        return Some(Duration::from_secs(reset.saturating_sub(now_s).clamp(1, 3_600) + 1));
+        return Some(Duration::from_secs(
+            reset.saturating_sub(now_s).clamp(1, 3_600) + 1,
+        ));
     }
-    refused.then_some(USUAL_PAUSE)
+    refused.then_some(DEFAULT_PAUSE)
 }
 
 #[cfg(test)]
@@ -359,43 +479,96 @@ mod tests {
 
     use super::*;
 
-    fn answer(status: u16, headers: &[(&'static str, &str)], message: &str) -> Answer {
-        let pair = |it: &(&'static str, &str)| (HeaderName::from_static(it.0), HeaderValue::from_str(it.1).unwrap());
+    fn answer(status: u16, headers: &[(&'static str, &str)], message: &str) -> HttpAnswer {
+        let pair = |it: &(&'static str, &str)| {
+            (
+                HeaderName::from_static(it.0),
+                HeaderValue::from_str(it.1).unwrap(),
+            )
+        };
         let headers: HeaderMap = headers.iter().map(pair).collect();
-        Answer { status, headers, body: json!({"message": message, "errors": [{"message": "why"}]}) }
+        HttpAnswer {
+            status,
+            headers,
+            body: json!({"message": message, "errors": [{"message": "why"}]}),
+        }
     }
 
     /// The class of an answer decides whether a post is sent again: later, after a lookup, or
     /// never.
     #[test]
     fn class_of_an_answer_follows_from_its_status_headers_and_message() {
-        let mean = |it: Answer| match judged(it, &Method::POST, "/repos/a/b/issues/1/comments?x=secret") {
+        let mean = |it: HttpAnswer| match classify_answer(
+            it,
+            &Method::POST,
+            "/repos/a/b/issues/1/comments?x=secret",
+        ) {
             Ok(_) => "ok".to_owned(),
-            Err(Trouble::Later(pause)) => format!("later {}", pause.as_secs()),
-            Err(Trouble::Unknown(why)) => format!("unknown {why}"),
-            Err(Trouble::Never(why)) => format!("never {why}"),
-            Err(Trouble::Locked(why)) => format!("locked {why}"),
+            Err(ServiceError::RetryAfter(pause)) => format!("later {}", pause.as_secs()),
+            Err(ServiceError::OutcomeUnknown(why)) => format!("unknown {why}"),
+            Err(ServiceError::Rejected(why)) => format!("never {why}"),
+            Err(ServiceError::Unauthorized(why)) => format!("locked {why}"),
         };
-        let (left, soon) = (("x-ratelimit-remaining", "0"), (wall() / 1_000 + 100).to_string());
+        let (left, soon) = (
+            ("x-ratelimit-remaining", "0"),
+            (unix_time_ms() / 1_000 + 100).to_string(),
+        );
         for (it, meant) in [
             (answer(200, &[], ""), "ok"),
             (answer(201, &[("retry-after", "9")], ""), "ok"),
-            (answer(403, &[("retry-after", "7")], "You have exceeded a secondary rate limit."), "later 7"),
-            (answer(403, &[], "You have exceeded a secondary rate limit."), "later 60"),
+            (
+                answer(
+                    403,
+                    &[("retry-after", "7")],
+                    "You have exceeded a secondary rate limit.",
+                ),
+                "later 7",
+            ),
+            (
+                answer(403, &[], "You have exceeded a secondary rate limit."),
+                "later 60",
+            ),
             (answer(429, &[], ""), "later 60"),
-            (answer(403, &[left, ("x-ratelimit-reset", soon.as_str())], "API rate limit exceeded"), "later 10"),
-            (answer(403, &[left, ("x-ratelimit-reset", "1")], "API rate limit exceeded"), "later 2"),
-            (answer(403, &[], "Resource not accessible by integration"), "locked"),
+            (
+                answer(
+                    403,
+                    &[left, ("x-ratelimit-reset", soon.as_str())],
+                    "API rate limit exceeded",
+                ),
+                "later 10",
+            ),
+            (
+                answer(
+                    403,
+                    &[left, ("x-ratelimit-reset", "1")],
+                    "API rate limit exceeded",
+                ),
+                "later 2",
+            ),
+            (
+                answer(403, &[], "Resource not accessible by integration"),
+                "locked",
+            ),
             (answer(401, &[], "Bad credentials"), "locked"),
-            (answer(403, &[], "Unable to create comment because issue is locked."), "never"),
+            (
+                answer(
+                    403,
+                    &[],
+                    "Unable to create comment because issue is locked.",
+                ),
+                "never",
+            ),
             (answer(404, &[], "Not Found"), "never"),
             (answer(410, &[], "This issue was deleted"), "never"),
             (answer(422, &[], "Validation Failed"), "never"),
             (answer(301, &[], "Moved Permanently"), "never"),
             (answer(500, &[], ""), "unknown"),
-            (answer(502, &[("retry-after", "9")], "Bad Gateway"), "unknown"),
+            (
+                answer(502, &[("retry-after", "9")], "Bad Gateway"),
+                "unknown",
+            ),
         ] {
-            let words = format!("{} {}", it.status, said(&it));
+            let words = format!("{} {}", it.status, error_text(&it));
             let found = mean(it);
             assert!(found.starts_with(meant), "{words}: {found}");
             assert!(!found.contains("secret"), "{found}");
@@ -405,12 +578,20 @@ mod tests {
     #[test]
     fn repository_name_with_path_characters_is_refused() {
         for good in ["acme/shop", "a-b/c.d_e"] {
-            assert!(checked(good).is_ok(), "{good}");
+            assert!(checked_repo_name(good).is_ok(), "{good}");
         }
-        for bad in ["", "acme", "acme/", "/shop", "a/b/c", "a/..", "../x", "a/b?c", "a/b#c", "a b/c", "a/%2e%2e", "é/x"]
-        {
-            assert!(matches!(checked(bad), Err(Trouble::Never(_))), "{bad}");
+        for bad in [
+            "", "acme", "acme/", "/shop", "a/b/c", "a/..", "../x", "a/b?c", "a/b#c", "a b/c",
+            "a/%2e%2e", "é/x",
+        ] {
+            assert!(
+                matches!(checked_repo_name(bad), Err(ServiceError::Rejected(_))),
+                "{bad}"
+            );
         }
-        assert_eq!(escaped("acme:regatta/T7-fix it"), "acme%3Aregatta%2FT7-fix%20it");
+        assert_eq!(
+            escaped("acme:regatta/T7-fix it"),
+            "acme%3Aregatta%2FT7-fix%20it"
+        );
     }
 }

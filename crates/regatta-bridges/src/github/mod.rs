@@ -6,5 +6,5 @@ pub(crate) mod outbound;
 
 mod checks; // a check run with the landing's status
 mod markup; // mentions in texts, and texts without mentions
-mod missed; // redelivery of missed deliveries
+mod redelivery; // redelivery of missed deliveries
 mod token; // the app's signed token

@@ -3,61 +3,67 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use regatta_core::session::ToolStatus;
+use regatta_core::agent_protocol::ToolStatus;
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use crate::bucket::Limit;
-use crate::render::{self, Lines};
-use crate::service::{Button, Card, Fut, Outbound, Shot, Sight, Tone, Trouble};
+use crate::rate_limit::RateLimit;
+use crate::render::{self, PlanFormat};
+use crate::service::{
+    CardButton, CardTone, Outbound, PostCard, SendContent, SendRequest, ServiceError, ServiceFuture,
+};
 
-use super::api::{Api, escaped};
+use super::api::{GithubApi, escaped};
 use super::markup;
 
 /// Maximum text length of one comment. GitHub accepts 65,536 characters, and the lines around the
 /// text need some.
-const LONGEST: usize = 60_000;
+const MAX_COMMENT_CHARS: usize = 60_000;
 const MINUTE: Duration = Duration::from_secs(60);
 const HOUR: Duration = Duration::from_secs(3_600);
 /// Limits for comments and pull requests, created or edited.
-const CONTENT_A_MINUTE: u32 = 80;
-const CONTENT_AN_HOUR: u32 = 500;
+const MAX_CONTENT_PER_MINUTE: u32 = 80;
+const MAX_CONTENT_PER_HOUR: u32 = 500;
 /// A write costs 5 of 900 points, and a read 1. Some points are left for reads that the outbox does
 /// not make.
-const POINTS_A_MINUTE: u32 = 800;
+const MAX_POINTS_PER_MINUTE: u32 = 800;
 const WRITE_POINTS: u32 = 5;
 /// Looking up a comment reads one or two pages of comments.
 const SEARCH_POINTS: u32 = 2;
 
-pub(crate) struct GitHub {
-    api: Arc<Api>,
+pub(crate) struct GithubOutbound {
+    api: Arc<GithubApi>,
 }
 
 /// The thread of a comment, which also determines the kind of its id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
+enum CommentThread {
     Issue,
     /// The thread that began with this comment on a line.
-    Line(u64),
+    ReviewThread(u64),
 }
 
-impl Place {
-    fn name(self, id: u64) -> String {
+impl CommentThread {
+    fn comment_name(self, id: u64) -> String {
         match self {
-            Place::Issue => format!("comment:{id}"),
-            Place::Line(_) => format!("review_comment:{id}"),
+            CommentThread::Issue => format!("comment:{id}"),
+            CommentThread::ReviewThread(_) => format!("review_comment:{id}"),
         }
     }
 }
 
-impl GitHub {
-    pub(crate) fn new(api: Arc<Api>) -> GitHub {
-        GitHub { api }
+impl GithubOutbound {
+    pub(crate) fn new(api: Arc<GithubApi>) -> GithubOutbound {
+        GithubOutbound { api }
     }
 
-    async fn seen(&self, shot: &Shot, source: &str) -> Result<String, Trouble> {
+    async fn react(&self, shot: &SendRequest, source: &str) -> Result<String, ServiceError> {
         let (kind, id) = source.split_once(':').unwrap_or((source, ""));
-        let id: u64 = id.split(':').next().and_then(|it| it.parse().ok()).ok_or_else(|| unknown_source(source))?;
+        let id: u64 = id
+            .split(':')
+            .next()
+            .and_then(|it| it.parse().ok())
+            .ok_or_else(|| unknown_source(source))?;
         let path = match kind {
             "comment" => format!("/issues/comments/{id}/reactions"),
             "review_comment" => format!("/pulls/comments/{id}/reactions"),
@@ -66,177 +72,285 @@ impl GitHub {
         };
         // A repeated reaction returns the existing one, so it is not looked up first.
         let body = json!({"content": "eyes"});
-        match self.api.repo(repo_of(shot), Method::POST, &path, Some(&body)).await {
+        match self
+            .api
+            .call_repo(target_repo(shot), Method::POST, &path, Some(&body))
+            .await
+        {
             Ok(_) => Ok(String::new()),
             // An app that may not react can still comment.
-            Err(Trouble::Locked(why)) if why.contains("GitHub says 403") => Err(Trouble::Never(why)),
+            Err(ServiceError::Unauthorized(why)) if why.contains("GitHub says 403") => {
+                Err(ServiceError::Rejected(why))
+            }
             Err(trouble) => Err(trouble),
         }
     }
 
-    async fn card(&self, shot: &Shot, card: &Card) -> Result<String, Trouble> {
-        let repo = repo_of(shot);
-        let body = json!({"body": format!("{}\n\n{}", spoken(card), hidden(&shot.mark))});
-        let mut known = shot.shown_as.clone();
-        if known.is_none() && shot.begun {
+    async fn show_card(&self, shot: &SendRequest, card: &PostCard) -> Result<String, ServiceError> {
+        let repo = target_repo(shot);
+        let body =
+            json!({"body": format!("{}\n\n{}", card_text(card), hidden_mark(&shot.post_mark))});
+        let mut known = shot.existing_name.clone();
+        if known.is_none() && shot.may_exist {
             // The comment may exist, because a call was under way when the last run ended.
-            known = self.find(shot).await?;
+            known = self.find_comment(shot).await?;
         }
         if let Some(name) = known {
             let path = match name.split_once(':') {
                 Some(("comment", id)) => format!("/issues/comments/{id}"),
                 Some(("review_comment", id)) => format!("/pulls/comments/{id}"),
-                _ => return Err(Trouble::Never(format!("{name:?} is not a comment"))),
+                _ => return Err(ServiceError::Rejected(format!("{name:?} is not a comment"))),
             };
-            match self.api.repo(repo, Method::PATCH, &path, Some(&body)).await {
+            match self
+                .api
+                .call_repo(repo, Method::PATCH, &path, Some(&body))
+                .await
+            {
                 Ok(_) => return Ok(name),
                 // The comment was deleted. A progress comment is not created again, but the end of
                 // a turn is.
-                Err(Trouble::Never(why)) if is_gone(&why) && card.tone != Tone::Working => {}
+                Err(ServiceError::Rejected(why))
+                    if is_gone(&why) && card.tone != CardTone::Working => {}
                 Err(trouble) => return Err(trouble),
             }
         }
-        let number = number_of(shot)?;
-        let place = place_of(shot);
+        let number = target_issue(shot)?;
+        let place = target_thread(shot);
         let path = match place {
-            Place::Issue => format!("/issues/{number}/comments"),
-            Place::Line(root) => format!("/pulls/{number}/comments/{root}/replies"),
+            CommentThread::Issue => format!("/issues/{number}/comments"),
+            CommentThread::ReviewThread(root) => format!("/pulls/{number}/comments/{root}/replies"),
         };
-        let made = self.api.repo(repo, Method::POST, &path, Some(&body)).await?;
-        let id = made.body["id"].as_u64().ok_or_else(|| Trouble::Unknown("GitHub returned no comment id".into()))?;
-        Ok(place.name(id))
+        let made = self
+            .api
+            .call_repo(repo, Method::POST, &path, Some(&body))
+            .await?;
+        let id = made.body["id"]
+            .as_u64()
+            .ok_or_else(|| ServiceError::OutcomeUnknown("GitHub returned no comment id".into()))?;
+        Ok(place.comment_name(id))
     }
 
     /// Returns the comment with this mark, if it exists: a comment of ours with the mark at its
     /// end.
-    async fn find(&self, shot: &Shot) -> Result<Option<String>, Trouble> {
-        let (me, place, number) = (self.api.me().await?, place_of(shot), number_of(shot)?);
-        let mark = hidden(&shot.mark);
+    async fn find_comment(&self, shot: &SendRequest) -> Result<Option<String>, ServiceError> {
+        let (me, place, number) = (
+            self.api.identity().await?,
+            target_thread(shot),
+            target_issue(shot)?,
+        );
+        let mark = hidden_mark(&shot.post_mark);
         let ours = |it: &Value| {
-            let by_us = it["user"]["login"].as_str().is_some_and(|it| it.eq_ignore_ascii_case(&me.login));
-            by_us && it["body"].as_str().is_some_and(|it| it.trim_end().ends_with(&mark))
+            let by_us = it["user"]["login"]
+                .as_str()
+                .is_some_and(|it| it.eq_ignore_ascii_case(&me.login));
+            by_us
+                && it["body"]
+                    .as_str()
+                    .is_some_and(|it| it.trim_end().ends_with(&mark))
         };
         let path = match place {
-            Place::Issue => format!("/issues/{number}/comments"),
-            Place::Line(_) => format!("/pulls/{number}/comments?sort=created&direction=desc"),
+            CommentThread::Issue => format!("/issues/{number}/comments"),
+            CommentThread::ReviewThread(_) => {
+                format!("/pulls/{number}/comments?sort=created&direction=desc")
+            }
         };
-        let found = self.api.list(repo_of(shot), &path, ours).await?;
-        Ok(found.iter().find(|it| ours(it)).and_then(|it| it["id"].as_u64()).map(|id| place.name(id)))
+        let found = self.api.list_until(target_repo(shot), &path, ours).await?;
+        Ok(found
+            .iter()
+            .find(|it| ours(it))
+            .and_then(|it| it["id"].as_u64())
+            .map(|id| place.comment_name(id)))
     }
 
-    async fn pull(&self, shot: &Shot, title: &str, body: &str, (head, base): (&str, &str)) -> Result<String, Trouble> {
-        if let Some(name) = self.open_pull(shot, head, base).await? {
+    async fn show_pull_request(
+        &self,
+        shot: &SendRequest,
+        title: &str,
+        body: &str,
+        (head, base): (&str, &str),
+    ) -> Result<String, ServiceError> {
+        if let Some(name) = self.find_open_pull_request(shot, head, base).await? {
             return Ok(name);
         }
-        let asked = number_of(shot).map_or(String::new(), |it| format!("\n\nAsked for in #{it}."));
-        let text: String = markup::quiet(body).chars().take(LONGEST).collect();
+        let asked =
+            target_issue(shot).map_or(String::new(), |it| format!("\n\nAsked for in #{it}."));
+        let text: String = markup::without_mentions(body)
+            .chars()
+            .take(MAX_COMMENT_CHARS)
+            .collect();
         let title = if title.trim().is_empty() { head } else { title };
         let ask = json!({
-            "title": markup::quiet(title), "head": head, "base": base,
-            "body": format!("{text}{asked}\n\n{}", hidden(&shot.mark)),
+            "title": markup::without_mentions(title), "head": head, "base": base,
+            "body": format!("{text}{asked}\n\n{}", hidden_mark(&shot.post_mark)),
         });
-        match self.api.repo(repo_of(shot), Method::POST, "/pulls", Some(&ask)).await {
-            Ok(made) => named(&made.body).ok_or_else(|| Trouble::Unknown("GitHub returned no pull request".into())),
+        match self
+            .api
+            .call_repo(target_repo(shot), Method::POST, "/pulls", Some(&ask))
+            .await
+        {
+            Ok(made) => pull_request_name(&made.body).ok_or_else(|| {
+                ServiceError::OutcomeUnknown("GitHub returned no pull request".into())
+            }),
             // The pull request was opened in the meantime, by somebody else or by a call of ours
             // whose answer was lost.
-            Err(Trouble::Never(why)) => self.open_pull(shot, head, base).await?.ok_or(Trouble::Never(why)),
+            Err(ServiceError::Rejected(why)) => self
+                .find_open_pull_request(shot, head, base)
+                .await?
+                .ok_or(ServiceError::Rejected(why)),
             Err(trouble) => Err(trouble),
         }
     }
 
-    async fn open_pull(&self, shot: &Shot, head: &str, base: &str) -> Result<Option<String>, Trouble> {
-        let repo = repo_of(shot);
+    async fn find_open_pull_request(
+        &self,
+        shot: &SendRequest,
+        head: &str,
+        base: &str,
+    ) -> Result<Option<String>, ServiceError> {
+        let repo = target_repo(shot);
         let owner = repo.split('/').next().unwrap_or_default();
         let head = escaped(&format!("{owner}:{head}"));
         let path = format!("/pulls?state=open&head={head}&base={}", escaped(base));
-        let found = self.api.repo(repo, Method::GET, &path, None).await?;
-        Ok(found.body.as_array().and_then(|it| it.first()).and_then(named))
+        let found = self.api.call_repo(repo, Method::GET, &path, None).await?;
+        Ok(found
+            .body
+            .as_array()
+            .and_then(|it| it.first())
+            .and_then(pull_request_name))
     }
 }
 
-fn named(pull: &Value) -> Option<String> {
-    Some(format!("{} {}", pull["number"].as_u64()?, pull["html_url"].as_str()?))
+fn pull_request_name(pull: &Value) -> Option<String> {
+    Some(format!(
+        "{} {}",
+        pull["number"].as_u64()?,
+        pull["html_url"].as_str()?
+    ))
 }
 
-fn repo_of(shot: &Shot) -> &str {
-    shot.place.get("repo").map_or("", String::as_str)
+fn target_repo(shot: &SendRequest) -> &str {
+    shot.address.get("repo").map_or("", String::as_str)
 }
 
-fn number_of(shot: &Shot) -> Result<u64, Trouble> {
-    let number = shot.place.get("number").and_then(|it| it.parse().ok());
-    number.ok_or_else(|| Trouble::Never("the issue of this conversation is unknown".into()))
+fn target_issue(shot: &SendRequest) -> Result<u64, ServiceError> {
+    let number = shot.address.get("number").and_then(|it| it.parse().ok());
+    number.ok_or_else(|| ServiceError::Rejected("the issue of this conversation is unknown".into()))
 }
 
 /// Returns the thread in which to answer: that of the turn's message, or else that of the latest
 /// message.
-fn place_of(shot: &Shot) -> Place {
-    let root = match shot.place.get("source") {
-        Some(source) => source.strip_prefix("review_comment:").and_then(|it| it.split(':').next_back()),
-        None => shot.place.get("reply_to").map(String::as_str),
+fn target_thread(shot: &SendRequest) -> CommentThread {
+    let root = match shot.address.get("source") {
+        Some(source) => source
+            .strip_prefix("review_comment:")
+            .and_then(|it| it.split(':').next_back()),
+        None => shot.address.get("reply_to").map(String::as_str),
     };
-    root.and_then(|it| it.parse().ok()).map_or(Place::Issue, Place::Line)
+    root.and_then(|it| it.parse().ok())
+        .map_or(CommentThread::Issue, CommentThread::ReviewThread)
 }
 
-fn hidden(mark: &str) -> String {
+fn hidden_mark(mark: &str) -> String {
     format!("<!-- {mark} -->")
 }
 
 fn is_gone(why: &str) -> bool {
-    ["GitHub says 404", "GitHub says 410"].iter().any(|it| why.contains(it))
+    ["GitHub says 404", "GitHub says 410"]
+        .iter()
+        .any(|it| why.contains(it))
 }
 
-fn unknown_source(source: &str) -> Trouble {
-    Trouble::Never(format!("{source:?} cannot have a reaction"))
+fn unknown_source(source: &str) -> ServiceError {
+    ServiceError::Rejected(format!("{source:?} cannot have a reaction"))
 }
 
-impl Outbound for GitHub {
-    fn limits(&self, shot: &Shot) -> Vec<Limit> {
-        let is_searched = match shot.sight {
-            Sight::Seen { .. } => false,
-            Sight::Card(_) => shot.begun && shot.shown_as.is_none(),
-            Sight::Pull { .. } => true,
+impl Outbound for GithubOutbound {
+    fn rate_limits(&self, shot: &SendRequest) -> Vec<RateLimit> {
+        let is_searched = match shot.content {
+            SendContent::Reaction { .. } => false,
+            SendContent::Card(_) => shot.may_exist && shot.existing_name.is_none(),
+            SendContent::PullRequest { .. } => true,
         };
         let points = WRITE_POINTS + if is_searched { SEARCH_POINTS } else { 0 };
-        let mut limits = vec![Limit::window("points", POINTS_A_MINUTE, MINUTE).costing(points)];
+        let mut limits =
+            vec![RateLimit::window("points", MAX_POINTS_PER_MINUTE, MINUTE).with_cost(points)];
         // GitHub counts a reaction as a write and not as content, because it notifies nobody.
-        if !matches!(shot.sight, Sight::Seen { .. }) {
-            limits.push(Limit::window("content a minute", CONTENT_A_MINUTE, MINUTE));
-            limits.push(Limit::window("content an hour", CONTENT_AN_HOUR, HOUR));
+        if !matches!(shot.content, SendContent::Reaction { .. }) {
+            limits.push(RateLimit::window(
+                "content a minute",
+                MAX_CONTENT_PER_MINUTE,
+                MINUTE,
+            ));
+            limits.push(RateLimit::window(
+                "content an hour",
+                MAX_CONTENT_PER_HOUR,
+                HOUR,
+            ));
         }
         limits
     }
 
-    fn pace(&self) -> Duration {
+    fn min_edit_interval(&self) -> Duration {
         Duration::from_secs(8)
     }
 
-    fn pieces(&self, card: &Card) -> Vec<Card> {
+    fn split_card(&self, card: &PostCard) -> Vec<PostCard> {
         // Mentions are removed before the text is cut, because that makes it longer.
-        render::in_pieces(card, render::split(&markup::quiet(&card.text), LONGEST))
+        render::split_card(
+            card,
+            render::split_text(&markup::without_mentions(&card.text), MAX_COMMENT_CHARS),
+        )
     }
 
-    fn show<'a>(&'a self, shot: &'a Shot) -> Fut<'a, Result<String, Trouble>> {
+    fn show<'a>(
+        &'a self,
+        shot: &'a SendRequest,
+    ) -> ServiceFuture<'a, Result<String, ServiceError>> {
         Box::pin(async move {
-            match &shot.sight {
-                Sight::Seen { source } => self.seen(shot, source).await,
-                Sight::Card(card) => self.card(shot, card).await,
-                Sight::Pull { title, body, head, base } => self.pull(shot, title, body, (head, base)).await,
+            match &shot.content {
+                SendContent::Reaction { source } => self.react(shot, source).await,
+                SendContent::Card(card) => self.show_card(shot, card).await,
+                SendContent::PullRequest {
+                    title,
+                    body,
+                    head,
+                    base,
+                } => {
+                    self.show_pull_request(shot, title, body, (head, base))
+                        .await
+                }
             }
         })
     }
 }
 
 /// Returns the whole text of a card, in GitHub's Markdown.
-fn spoken(card: &Card) -> String {
-    let lines = Lines { most: 20, longest: 150, sign };
-    let above = [render::head(card), lines.of(card), Some(card.text.clone()).filter(|it| !it.trim().is_empty())];
-    let mut parts: Vec<String> = above.into_iter().flatten().map(|it| markup::quiet(&it)).collect();
-    parts.extend(in_words(&card.buttons, &card.text));
-    parts.extend(render::links(card));
-    if parts.is_empty() { "…".to_owned() } else { parts.join("\n\n") }
+fn card_text(card: &PostCard) -> String {
+    let lines = PlanFormat {
+        max_lines: 20,
+        max_line_chars: 150,
+        sign: status_sign,
+    };
+    let above = [
+        render::card_header(card),
+        lines.format_plan(card),
+        Some(card.text.clone()).filter(|it| !it.trim().is_empty()),
+    ];
+    let mut parts: Vec<String> = above
+        .into_iter()
+        .flatten()
+        .map(|it| markup::without_mentions(&it))
+        .collect();
+    parts.extend(text_commands(&card.buttons, &card.text));
+    parts.extend(render::link_line(card));
+    if parts.is_empty() {
+        "…".to_owned()
+    } else {
+        parts.join("\n\n")
+    }
 }
 
-fn sign(status: ToolStatus) -> &'static str {
+fn status_sign(status: ToolStatus) -> &'static str {
     match status {
         ToolStatus::Completed => "- [x]",
         ToolStatus::InProgress => "- [ ] ▶️",
@@ -246,14 +360,18 @@ fn sign(status: ToolStatus) -> &'static str {
 }
 
 /// Returns the commands that replace buttons, because GitHub comments have none.
-fn in_words(buttons: &[Button], text: &str) -> Vec<String> {
-    let has = |word: &str| buttons.iter().any(|it| it.value.starts_with(&format!("{word}:")));
+fn text_commands(buttons: &[CardButton], text: &str) -> Vec<String> {
+    let has = |word: &str| {
+        buttons
+            .iter()
+            .any(|it| it.value.starts_with(&format!("{word}:")))
+    };
     let mut lines = Vec::new();
     let choices: Vec<String> = buttons
         .iter()
         .filter(|it| it.value.starts_with("choice-"))
         .enumerate()
-        .map(|(nth, it)| format!("{}. {}", nth + 1, markup::quiet(&it.label)))
+        .map(|(nth, it)| format!("{}. {}", nth + 1, markup::without_mentions(&it.label)))
         .collect();
     if !choices.is_empty() {
         lines.push(choices.join("\n"));
@@ -277,25 +395,45 @@ mod tests {
 
     use super::*;
 
-    fn github() -> GitHub {
-        let http = crate::http::Http::new().unwrap();
-        let key = crate::registry::Secret::new("");
-        GitHub::new(Arc::new(Api::new(http, "http://127.0.0.1:9".into(), "1".into(), &key)))
+    fn test_outbound() -> GithubOutbound {
+        let http = crate::http::HttpClient::new().unwrap();
+        let key = crate::config::Secret::new("");
+        GithubOutbound::new(Arc::new(GithubApi::new(
+            http,
+            "http://127.0.0.1:9".into(),
+            "1".into(),
+            &key,
+        )))
     }
 
     #[test]
     fn long_answer_is_split_into_allowed_comments_without_loss() {
         let line = "@ann @bob look at `@x` here\n";
-        let text = format!("```rust\n{}```\n{}", "let x = 1;\n".repeat(9_000), line.repeat(4_000));
+        let text = format!(
+            "```rust\n{}```\n{}",
+            "let x = 1;\n".repeat(9_000),
+            line.repeat(4_000)
+        );
         let plan = vec![("@ann ".repeat(60), ToolStatus::Pending); 50];
-        let card = Card { tone: Tone::Done, text, plan, ..Card::default() };
-        let pieces = github().pieces(&card);
-        let bodies: Vec<String> =
-            pieces.iter().map(|it| format!("{}\n\n{}", spoken(it), hidden("regatta:V1:1:0"))).collect();
+        let card = PostCard {
+            tone: CardTone::Done,
+            text,
+            plan,
+            ..PostCard::default()
+        };
+        let pieces = test_outbound().split_card(&card);
+        let bodies: Vec<String> = pieces
+            .iter()
+            .map(|it| format!("{}\n\n{}", card_text(it), hidden_mark("regatta:V1:1:0")))
+            .collect();
         assert!(bodies.len() > 3);
         for body in &bodies {
             assert!(body.chars().count() <= 65_536, "{}", body.chars().count());
-            assert_eq!(body.matches("```").count() % 2, 0, "code is open at the end");
+            assert_eq!(
+                body.matches("```").count() % 2,
+                0,
+                "code is open at the end"
+            );
             assert!(body.ends_with("<!-- regatta:V1:1:0 -->"));
             assert!(!body.contains("@ann") && !body.contains("@bob"));
         }
@@ -306,14 +444,38 @@ mod tests {
 
     #[test]
     fn buttons_are_described_in_words() {
-        let button = |label: &str, value: &str| Button { label: label.into(), value: value.into(), danger: false };
-        let said = |text: &str, buttons: Vec<Button>| spoken(&Card { text: text.into(), buttons, ..Card::default() });
-        let ask = vec![button("Allow", "allow:Q1"), button("Always", "always:Q1"), button("Deny", "deny:Q1")];
-        assert_eq!(said("May I?", ask.clone()), "May I?\n\nSay `allow` or `deny`.");
-        assert_eq!(said("Say `allow` or `deny`.", ask), "Say `allow` or `deny`.", "the text already has the command");
+        let button = |label: &str, value: &str| CardButton {
+            label: label.into(),
+            value: value.into(),
+            is_dangerous: false,
+        };
+        let said = |text: &str, buttons: Vec<CardButton>| {
+            card_text(&PostCard {
+                text: text.into(),
+                buttons,
+                ..PostCard::default()
+            })
+        };
+        let ask = vec![
+            button("Allow", "allow:Q1"),
+            button("Always", "always:Q1"),
+            button("Deny", "deny:Q1"),
+        ];
+        assert_eq!(
+            said("May I?", ask.clone()),
+            "May I?\n\nSay `allow` or `deny`."
+        );
+        assert_eq!(
+            said("Say `allow` or `deny`.", ask),
+            "Say `allow` or `deny`.",
+            "the text already has the command"
+        );
         let choices = vec![button("Red", "choice-0:Q1"), button("@ann", "choice-1:Q1")];
         assert_eq!(said("Which?", choices), "Which?\n\n1. Red\n2. @\u{200b}ann");
-        assert_eq!(said("Done.", vec![button("Land", "land:V1")]), "Done.\n\nSay `land` to merge it.");
+        assert_eq!(
+            said("Done.", vec![button("Land", "land:V1")]),
+            "Done.\n\nSay `land` to merge it."
+        );
         assert!(said("", vec![button("Stop", "stop:V1")]).contains("`stop`"));
         assert_eq!(said("", vec![]), "…");
     }
@@ -321,26 +483,66 @@ mod tests {
     #[test]
     fn answer_is_placed_where_its_request_was() {
         let at = |pairs: &[(&str, &str)]| {
-            let place: BTreeMap<String, String> = pairs.iter().map(|it| (it.0.to_owned(), it.1.to_owned())).collect();
-            let sight = Sight::Card(Card::default());
-            place_of(&Shot { place, mark: "m".into(), begun: false, shown_as: None, stage: 1, sight })
+            let place: BTreeMap<String, String> = pairs
+                .iter()
+                .map(|it| (it.0.to_owned(), it.1.to_owned()))
+                .collect();
+            let sight = SendContent::Card(PostCard::default());
+            target_thread(&SendRequest {
+                address: place,
+                post_mark: "m".into(),
+                may_exist: false,
+                existing_name: None,
+                stage: 1,
+                content: sight,
+            })
         };
-        assert_eq!(at(&[("reply_to", "")]), Place::Issue);
-        assert_eq!(at(&[("reply_to", "50")]), Place::Line(50));
-        assert_eq!(at(&[("reply_to", "50"), ("source", "comment:7")]), Place::Issue);
-        assert_eq!(at(&[("reply_to", ""), ("source", "review_comment:55:50")]), Place::Line(50));
+        assert_eq!(at(&[("reply_to", "")]), CommentThread::Issue);
+        assert_eq!(at(&[("reply_to", "50")]), CommentThread::ReviewThread(50));
+        assert_eq!(
+            at(&[("reply_to", "50"), ("source", "comment:7")]),
+            CommentThread::Issue
+        );
+        assert_eq!(
+            at(&[("reply_to", ""), ("source", "review_comment:55:50")]),
+            CommentThread::ReviewThread(50)
+        );
     }
 
     #[test]
     fn reaction_uses_points_and_a_comment_uses_content_limits() {
-        let keys = |sight: Sight| {
-            let shot = Shot { place: BTreeMap::new(), mark: "m".into(), begun: false, shown_as: None, stage: 1, sight };
-            github().limits(&shot).into_iter().map(|it| it.key).collect::<Vec<_>>()
+        let keys = |sight: SendContent| {
+            let shot = SendRequest {
+                address: BTreeMap::new(),
+                post_mark: "m".into(),
+                may_exist: false,
+                existing_name: None,
+                stage: 1,
+                content: sight,
+            };
+            test_outbound()
+                .rate_limits(&shot)
+                .into_iter()
+                .map(|it| it.key)
+                .collect::<Vec<_>>()
         };
-        assert_eq!(keys(Sight::Seen { source: "comment:1".into() }), ["points"]);
+        assert_eq!(
+            keys(SendContent::Reaction {
+                source: "comment:1".into()
+            }),
+            ["points"]
+        );
         let all = ["points", "content a minute", "content an hour"];
-        assert_eq!(keys(Sight::Card(Card::default())), all);
+        assert_eq!(keys(SendContent::Card(PostCard::default())), all);
         let text = String::new;
-        assert_eq!(keys(Sight::Pull { title: text(), body: text(), head: text(), base: text() }), all);
+        assert_eq!(
+            keys(SendContent::PullRequest {
+                title: text(),
+                body: text(),
+                head: text(),
+                base: text()
+            }),
+            all
+        );
     }
 }

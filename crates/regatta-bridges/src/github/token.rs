@@ -6,45 +6,61 @@ use rustls::pki_types::PrivateKeyDer;
 use rustls::pki_types::pem::PemObject;
 use serde_json::{Value, json};
 
-use crate::registry::Secret;
+use crate::config::Secret;
 
 /// GitHub's clock may be behind ours, and GitHub accepts at most ten minutes.
-const BEFORE_S: u64 = 60;
-const LASTS_S: u64 = 9 * 60;
+const BACKDATE_S: u64 = 60;
+const LIFETIME_S: u64 = 9 * 60;
 
 /// An app's private key.
-pub(crate) struct Key(RsaKeyPair);
+pub(crate) struct AppKey(RsaKeyPair);
 
-impl Key {
+impl AppKey {
     /// Parses a key in PEM: PKCS#1, as GitHub issues it, or PKCS#8.
-    pub(crate) fn read(pem: &Secret) -> Result<Key, String> {
-        let der = PrivateKeyDer::from_pem_slice(pem.reveal().trim().as_bytes())
-            .map_err(|_| "the private key is not PEM; it begins with -----BEGIN RSA PRIVATE KEY-----".to_owned())?;
+    pub(crate) fn from_pem(pem: &Secret) -> Result<AppKey, String> {
+        let der = PrivateKeyDer::from_pem_slice(pem.reveal().trim().as_bytes()).map_err(|_| {
+            "the private key is not PEM; it begins with -----BEGIN RSA PRIVATE KEY-----".to_owned()
+        })?;
         let pair = match &der {
             PrivateKeyDer::Pkcs1(der) => RsaKeyPair::from_der(der.secret_pkcs1_der()),
             PrivateKeyDer::Pkcs8(der) => RsaKeyPair::from_pkcs8(der.secret_pkcs8_der()),
-            _ => return Err("the private key is not RSA; download one from the app's settings".into()),
+            _ => {
+                return Err(
+                    "the private key is not RSA; download one from the app's settings".into(),
+                );
+            }
         };
-        pair.map(Key)
-            .map_err(|it| format!("the private key cannot be used ({it}); download one from the app's settings"))
+        pair.map(AppKey).map_err(|it| {
+            format!("the private key cannot be used ({it}); download one from the app's settings")
+        })
     }
 
     /// Returns a token for this app, and the time until which it may be used, in seconds since
     /// 1970.
-    pub(crate) fn token(&self, app_id: &str, now_s: u64) -> Result<(String, u64), String> {
-        let until = now_s + LASTS_S;
-        let head = part(&json!({"alg": "RS256", "typ": "JWT"}));
-        let claims = part(&json!({"iss": app_id, "iat": now_s.saturating_sub(BEFORE_S), "exp": until}));
+    pub(crate) fn sign_token(&self, app_id: &str, now_s: u64) -> Result<(String, u64), String> {
+        let until = now_s + LIFETIME_S;
+        let head = encode_part(&json!({"alg": "RS256", "typ": "JWT"}));
+        let claims = encode_part(
+            &json!({"iss": app_id, "iat": now_s.saturating_sub(BACKDATE_S), "exp": until}),
+        );
         let message = format!("{head}.{claims}");
         let mut signature = vec![0; self.0.public().modulus_len()];
         self.0
-            .sign(&RSA_PKCS1_SHA256, &SystemRandom::new(), message.as_bytes(), &mut signature)
+            .sign(
+                &RSA_PKCS1_SHA256,
+                &SystemRandom::new(),
+                message.as_bytes(),
+                &mut signature,
+            )
             .map_err(|_| "the private key cannot sign".to_owned())?;
-        Ok((format!("{message}.{}", base64_url(&signature)), until - BEFORE_S))
+        Ok((
+            format!("{message}.{}", base64_url(&signature)),
+            until - BACKDATE_S,
+        ))
     }
 }
 
-fn part(value: &Value) -> String {
+fn encode_part(value: &Value) -> String {
     base64_url(value.to_string().as_bytes())
 }
 
@@ -53,7 +69,10 @@ fn base64_url(bytes: &[u8]) -> String {
     const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
     let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
     for chunk in bytes.chunks(3) {
-        let held = chunk.iter().fold(0_u32, |held, it| held << 8 | u32::from(*it)) << (8 * (3 - chunk.len()));
+        let held = chunk
+            .iter()
+            .fold(0_u32, |held, it| held << 8 | u32::from(*it))
+            << (8 * (3 - chunk.len()));
         for at in 0..=chunk.len() {
             text.push(char::from(ALPHABET[(held >> (18 - 6 * at) & 63) as usize]));
         }
@@ -62,21 +81,27 @@ fn base64_url(bytes: &[u8]) -> String {
 }
 
 /// Returns a date such as `2026-11-16T03:04:05Z` in seconds since 1970.
-pub(crate) fn seconds_of(date: &str) -> Option<u64> {
+pub(crate) fn parse_date(date: &str) -> Option<u64> {
     let number = |from: usize, to: usize| date.get(from..to)?.parse::<u64>().ok();
     let (year, month, day) = (number(0, 4)?, number(5, 7)?, number(8, 10)?);
     let (hour, minute, second) = (number(11, 13)?, number(14, 16)?, number(17, 19)?);
-    if year < 1970 || !(1..=12).contains(&month) || !(1..=31).contains(&day) || !date.ends_with('Z') {
+    if year < 1970 || !(1..=12).contains(&month) || !(1..=31).contains(&day) || !date.ends_with('Z')
+    {
         return None;
     }
     // Years begin in March here, so that the leap day is the last day of the year.
-    let (years, months) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
-    let days = years * 365 + years / 4 - years / 100 + years / 400 + (months * 153 + 2) / 5 + day - 1;
+    let (years, months) = if month > 2 {
+        (year, month - 3)
+    } else {
+        (year - 1, month + 9)
+    };
+    let days =
+        years * 365 + years / 4 - years / 100 + years / 400 + (months * 153 + 2) / 5 + day - 1;
     Some((days - 719_468) * 86_400 + hour * 3_600 + minute * 60 + second)
 }
 
 /// Returns a date in GitHub's format.
-pub(crate) fn date_of(seconds: u64) -> String {
+pub(crate) fn format_date(seconds: u64) -> String {
     let (days, rest) = (seconds / 86_400 + 719_468, seconds % 86_400);
     let era = days / 146_097;
     let of_era = days % 146_097;
@@ -84,8 +109,17 @@ pub(crate) fn date_of(seconds: u64) -> String {
     let of_year = of_era - (365 * years + years / 4 - years / 100);
     let months = (5 * of_year + 2) / 153;
     let day = of_year - (153 * months + 2) / 5 + 1;
-    let (year, month) = if months < 10 { (era * 400 + years, months + 3) } else { (era * 400 + years + 1, months - 9) };
-    format!("{year:04}-{month:02}-{day:02}T{:02}:{:02}:{:02}Z", rest / 3_600, rest / 60 % 60, rest % 60)
+    let (year, month) = if months < 10 {
+        (era * 400 + years, months + 3)
+    } else {
+        (era * 400 + years + 1, months - 9)
+    };
+    format!(
+        "{year:04}-{month:02}-{day:02}T{:02}:{:02}:{:02}Z",
+        rest / 3_600,
+        rest / 60 % 60,
+        rest % 60
+    )
 }
 
 #[cfg(test)]
@@ -100,18 +134,30 @@ mod tests {
             ("2016-07-11T22:14:10Z", 1_468_275_250),
             ("2100-03-01T00:00:00Z", 4_107_542_400),
         ] {
-            assert_eq!(seconds_of(date), Some(seconds), "{date}");
-            assert_eq!(date_of(seconds), date);
+            assert_eq!(parse_date(date), Some(seconds), "{date}");
+            assert_eq!(format_date(seconds), date);
         }
-        assert_eq!(seconds_of("2016-07-11T22:14:10.123Z"), Some(1_468_275_250));
-        for bad in ["", "soon", "2016-13-01T00:00:00Z", "2016-07-11T22:14:10+02:00", "éééé-éé-ééTéé"] {
-            assert_eq!(seconds_of(bad), None, "{bad}");
+        assert_eq!(parse_date("2016-07-11T22:14:10.123Z"), Some(1_468_275_250));
+        for bad in [
+            "",
+            "soon",
+            "2016-13-01T00:00:00Z",
+            "2016-07-11T22:14:10+02:00",
+            "éééé-éé-ééTéé",
+        ] {
+            assert_eq!(parse_date(bad), None, "{bad}");
         }
     }
 
     #[test]
     fn base64_url_follows_rfc_4648() {
-        for (bytes, text) in [("", ""), ("f", "Zg"), ("fo", "Zm8"), ("foo", "Zm9v"), ("foob", "Zm9vYg")] {
+        for (bytes, text) in [
+            ("", ""),
+            ("f", "Zg"),
+            ("fo", "Zm8"),
+            ("foo", "Zm9v"),
+            ("foob", "Zm9vYg"),
+        ] {
             assert_eq!(base64_url(bytes.as_bytes()), text);
         }
         assert_eq!(base64_url(&[0xfb, 0xff]), "-_8");
@@ -119,12 +165,19 @@ mod tests {
 
     #[test]
     fn text_that_is_not_an_rsa_key_is_refused() {
-        for (pem, words) in [("", "PEM"), ("hello", "PEM"), (EMPTY, "cannot be used"), (CURVE, "not RSA")] {
-            let why = Key::read(&Secret::new(pem)).err().expect("it is not a key");
+        for (pem, words) in [
+            ("", "PEM"),
+            ("hello", "PEM"),
+            (EMPTY_KEY, "cannot be used"),
+            (EC_KEY, "not RSA"),
+        ] {
+            let why = AppKey::from_pem(&Secret::new(pem))
+                .err()
+                .expect("it is not a key");
             assert!(why.contains(words) && !why.contains("AQAB"), "{why}");
         }
     }
 
-    const EMPTY: &str = "-----BEGIN RSA PRIVATE KEY-----\nAQAB\n-----END RSA PRIVATE KEY-----";
-    const CURVE: &str = "-----BEGIN EC PRIVATE KEY-----\nAQAB\n-----END EC PRIVATE KEY-----";
+    const EMPTY_KEY: &str = "-----BEGIN RSA PRIVATE KEY-----\nAQAB\n-----END RSA PRIVATE KEY-----";
+    const EC_KEY: &str = "-----BEGIN EC PRIVATE KEY-----\nAQAB\n-----END EC PRIVATE KEY-----";
 }

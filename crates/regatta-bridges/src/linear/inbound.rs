@@ -5,91 +5,130 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::http::HeaderMap;
-use regatta_core::conversation::LONGEST_TEXT;
+use regatta_core::conversation::MAX_TEXT_BYTES;
 use regatta_core::ids::ApprovalId;
 use serde_json::Value;
 use tokio::sync::Notify;
 
-use crate::desk::{Desk, wall};
-use crate::registry::{Secret, Standing};
-use crate::service::{Fut, Inbound, Incoming, Received, Said, Trouble};
+use crate::config::{Requester, Secret};
+use crate::intake::{Intake, unix_time_ms};
+use crate::service::{
+    Inbound, IncomingEvent, IncomingMessage, ReceiveOutcome, ServiceError, ServiceFuture,
+};
 use crate::signature;
 
-use super::api::{Api, Me};
-use super::words;
+use super::api::{LinearApi, LinearIdentity};
+use super::error_text;
 
 /// Maximum age of a delivery, by the date in its signed body.
-const WINDOW_MS: u64 = 60_000;
+const MAX_DELIVERY_AGE_MS: u64 = 60_000;
 /// Maximum age of a session or prompt that is picked up without a webhook. Linear itself retries
 /// for a shorter time.
-const MISSED_MS: u64 = 24 * 3_600_000;
+const MAX_MISSED_AGE_MS: u64 = 24 * 3_600_000;
 /// Minimum time between two searches for missed events, however many stale deliveries arrive.
-const LOOK_AGAIN: Duration = Duration::from_secs(60);
-const AGAIN: Duration = Duration::from_millis(500);
-const AGAIN_AT_MOST: Duration = Duration::from_secs(60);
+const MIN_SEARCH_INTERVAL: Duration = Duration::from_secs(60);
+const RETRY_DELAY: Duration = Duration::from_millis(500);
+const MAX_RETRY_DELAY: Duration = Duration::from_secs(60);
 /// Maximum length of Linear's description of an issue that is passed on, in characters.
-const MOST_CONTEXT: usize = 16_000;
+const MAX_CONTEXT_CHARS: usize = 16_000;
 /// Beginning of the comment that Linear itself writes when an issue is assigned to an agent.
-const NOBODY_SAID: &str = "This thread is for an agent session";
+const ASSIGNMENT_COMMENT_PREFIX: &str = "This thread is for an agent session";
 
-pub(crate) struct Linear {
-    api: Arc<Api>,
+pub(crate) struct LinearInbound {
+    api: Arc<LinearApi>,
     agent_id: String,
     webhook_secret: Option<Secret>,
     /// Signals that a delivery was refused or may be missing, so Linear has to be searched.
-    missed: Notify,
+    search_needed: Notify,
 }
 
-impl Linear {
-    pub(crate) fn new(api: Arc<Api>, agent_id: String, webhook_secret: Option<Secret>) -> Linear {
-        Linear { api, agent_id, webhook_secret, missed: Notify::new() }
+impl LinearInbound {
+    pub(crate) fn new(
+        api: Arc<LinearApi>,
+        agent_id: String,
+        webhook_secret: Option<Secret>,
+    ) -> LinearInbound {
+        LinearInbound {
+            api,
+            agent_id,
+            webhook_secret,
+            search_needed: Notify::new(),
+        }
     }
 
     /// Parses a webhook. Returns nothing if it is not relevant.
-    async fn understand(&self, payload: &Value) -> Option<Incoming> {
+    async fn parse_delivery(&self, payload: &Value) -> Option<IncomingEvent> {
         let session = &payload["agentSession"];
         let organization = payload["organizationId"].as_str().unwrap_or_default();
         match payload["action"].as_str()? {
             "created" => {
-                let by = self.api.standing(&session["creator"], organization).await;
-                let me = self.api.me().await.unwrap_or_default();
-                created(session, payload["promptContext"].as_str(), by, &me).map(Incoming::Said)
+                let by = self.api.requester(&session["creator"], organization).await;
+                let me = self.api.identity().await.unwrap_or_default();
+                session_request(session, payload["promptContext"].as_str(), by, &me)
+                    .map(IncomingEvent::Message)
             }
             "prompted" => {
                 let activity = &payload["agentActivity"];
-                let by = self.api.standing(author_of(activity), organization).await;
-                self.prompted(session, activity, by)
+                let by = self.api.requester(author(activity), organization).await;
+                self.parse_prompt(session, activity, by)
             }
             _ => None,
         }
     }
 
-    fn prompted(&self, session: &Value, activity: &Value, by: Standing) -> Option<Incoming> {
-        let delivery = prompt_delivery(activity["id"].as_str()?);
-        let key = key_of(session["id"].as_str()?);
+    fn parse_prompt(
+        &self,
+        session: &Value,
+        activity: &Value,
+        by: Requester,
+    ) -> Option<IncomingEvent> {
+        let delivery = prompt_delivery_id(activity["id"].as_str()?);
+        let key = conversation_key(session["id"].as_str()?);
         if by.id == self.agent_id {
             return None; // our own prompt
         }
         if activity["signal"].as_str() == Some("stop") {
-            return Some(Incoming::Stop { delivery, key, by });
+            return Some(IncomingEvent::StopRequested {
+                delivery,
+                key,
+                requester: by,
+            });
         }
-        let body = activity["content"]["body"].as_str().or(activity["body"].as_str()).unwrap_or_default().trim();
-        if let Some((choice, approval)) = chosen(body) {
-            return Some(Incoming::Chosen { delivery, approval, choice, by });
+        let body = activity["content"]["body"]
+            .as_str()
+            .or(activity["body"].as_str())
+            .unwrap_or_default()
+            .trim();
+        if let Some((choice, approval)) = parse_choice(body) {
+            return Some(IncomingEvent::ButtonPressed {
+                delivery,
+                approval,
+                choice,
+                requester: by,
+            });
         }
         let source = activity["id"].as_str()?.to_owned();
-        let said = said_in(session)?;
-        Some(Incoming::Said(Said { delivery, by, text: cut(body), source, called: true, ..said }))
+        let said = message_in_session(session)?;
+        Some(IncomingEvent::Message(IncomingMessage {
+            delivery,
+            author: by,
+            text: cut_to_max_length(body),
+            source,
+            mentions_agent: true,
+            ..said
+        }))
     }
 
     /// Handles the events that arrived while no webhook reached us.
-    async fn catch_up(&self, desk: &Desk, me: &Me) -> Result<(), Trouble> {
-        for session in self.api.recent().await? {
+    async fn catch_up(&self, desk: &Intake, me: &LinearIdentity) -> Result<(), ServiceError> {
+        for session in self.api.recent_sessions().await? {
             if session["appUser"]["id"].as_str() != Some(&self.agent_id) {
                 continue;
             }
-            for it in self.missed_of(desk, me, &session).await {
-                desk.take(it).await.map_err(Trouble::Unknown)?;
+            for it in self.missed_events(desk, me, &session).await {
+                desk.accept(it)
+                    .await
+                    .map_err(ServiceError::OutcomeUnknown)?;
             }
         }
         Ok(())
@@ -97,197 +136,292 @@ impl Linear {
 
     /// Returns the unhandled events of a session: its beginning, if we never showed anything, and
     /// prompts since our last activity.
-    async fn missed_of(&self, desk: &Desk, me: &Me, session: &Value) -> Vec<Incoming> {
-        let open =
-            matches!(session["status"].as_str(), Some("pending" | "active" | "awaitingInput" | "stale" | "stopping"));
-        let at = |it: &Value| date(&it["createdAt"]);
-        let mut activities: Vec<&Value> = session["activities"]["nodes"].as_array().into_iter().flatten().collect();
+    async fn missed_events(
+        &self,
+        desk: &Intake,
+        me: &LinearIdentity,
+        session: &Value,
+    ) -> Vec<IncomingEvent> {
+        let open = matches!(
+            session["status"].as_str(),
+            Some("pending" | "active" | "awaitingInput" | "stale" | "stopping")
+        );
+        let at = |it: &Value| parse_unix_ms(&it["createdAt"]);
+        let mut activities: Vec<&Value> = session["activities"]["nodes"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .collect();
         activities.sort_by_key(|it| at(it));
-        let last_own = activities.iter().rposition(|it| self.is_own(it));
+        let last_own = activities.iter().rposition(|it| self.is_own_activity(it));
         // If we know the conversation, every prompt is checked against the deliveries. Otherwise
         // prompts before our last activity count as answered.
-        let known = desk.conversation(&key_of(id_of(session)));
-        let from = if known.is_some() { 0 } else { last_own.map_or(0, |it| it + 1) };
+        let known = desk.conversation(&conversation_key(text_id(session)));
+        let from = if known.is_some() {
+            0
+        } else {
+            last_own.map_or(0, |it| it + 1)
+        };
         let mut found = Vec::new();
         let mut first = String::new();
-        if open && last_own.is_none() && is_recent(at(session)) && known.is_none() {
-            let by = self.api.standing(&session["creator"], &me.organization).await;
-            if let Some(said) = created(session, None, by, me) {
+        if open && last_own.is_none() && is_recent_enough(at(session)) && known.is_none() {
+            let by = self
+                .api
+                .requester(&session["creator"], &me.organization)
+                .await;
+            if let Some(said) = session_request(session, None, by, me) {
                 first.clone_from(&said.text);
-                found.push(Incoming::Said(said));
+                found.push(IncomingEvent::Message(said));
             }
         }
         for activity in &activities[from..] {
-            let prompt = activity["content"]["__typename"] == "AgentActivityPromptContent" && !self.is_own(activity);
-            let taken = desk.has_taken(&prompt_delivery(id_of(activity)));
-            let before = known.as_ref().is_some_and(|it| at(activity) < it.created_wall);
-            let beginning = activity["content"]["body"].as_str().is_some_and(|it| cut(it.trim()) == first);
-            if !prompt || taken || before || beginning || !is_recent(at(activity)) {
+            let prompt = activity["content"]["__typename"] == "AgentActivityPromptContent"
+                && !self.is_own_activity(activity);
+            let taken = desk.was_handled(&prompt_delivery_id(text_id(activity)));
+            let before = known
+                .as_ref()
+                .is_some_and(|it| at(activity) < it.created_unix_ms);
+            let beginning = activity["content"]["body"]
+                .as_str()
+                .is_some_and(|it| cut_to_max_length(it.trim()) == first);
+            if !prompt || taken || before || beginning || !is_recent_enough(at(activity)) {
                 continue;
             }
-            let by = self.api.standing(author_of(activity), &me.organization).await;
-            found.extend(self.prompted(session, activity, by));
+            let by = self.api.requester(author(activity), &me.organization).await;
+            found.extend(self.parse_prompt(session, activity, by));
         }
         found
     }
 
-    fn is_own(&self, activity: &Value) -> bool {
+    fn is_own_activity(&self, activity: &Value) -> bool {
         activity["user"]["id"].as_str() == Some(&self.agent_id)
     }
 }
 
-impl Inbound for Linear {
-    fn run<'a>(&'a self, desk: &'a Desk) -> Fut<'a, ()> {
+impl Inbound for LinearInbound {
+    fn run<'a>(&'a self, desk: &'a Intake) -> ServiceFuture<'a, ()> {
         Box::pin(async move {
-            let mut pause = AGAIN;
+            let mut pause = RETRY_DELAY;
             loop {
                 while desk.is_paused() {
-                    tokio::time::sleep(AGAIN).await;
+                    tokio::time::sleep(RETRY_DELAY).await;
                 }
                 let came = async {
-                    let me = self.api.me().await?;
-                    desk.known_as(&[&self.agent_id, &me.name]);
+                    let me = self.api.identity().await?;
+                    desk.set_names(&[&self.agent_id, &me.name]);
                     self.catch_up(desk, &me).await?;
-                    Ok::<_, Trouble>(me)
+                    Ok::<_, ServiceError>(me)
                 };
                 match came.await {
                     Ok(me) => {
-                        let why = "the access token does not belong to LINEAR_AGENT_ID, so posts would appear under another name";
-                        desk.connected_but((me.id != self.agent_id).then_some(why)).await;
-                        pause = AGAIN;
-                        self.missed.notified().await;
-                        tokio::time::sleep(LOOK_AGAIN.div_f64(desk.registry().config.clock.max(0.001))).await;
+                        let why = "the access token does not belong to LINEAR_AGENT_ID, so posts \
+                            would appear under another name";
+                        desk.on_connected_with_problem((me.id != self.agent_id).then_some(why))
+                            .await;
+                        pause = RETRY_DELAY;
+                        self.search_needed.notified().await;
+                        tokio::time::sleep(
+                            MIN_SEARCH_INTERVAL.div_f64(desk.registry().config.clock.max(0.001)),
+                        )
+                        .await;
                     }
                     Err(trouble) => {
-                        desk.disconnected(&trouble, &words(&trouble)).await;
+                        desk.on_disconnected(&trouble, &error_text(&trouble)).await;
                         match trouble {
-                            Trouble::Later(least) => pause = pause.max(least),
-                            Trouble::Locked(_) => pause = AGAIN_AT_MOST,
-                            Trouble::Unknown(_) | Trouble::Never(_) => {}
+                            ServiceError::RetryAfter(least) => pause = pause.max(least),
+                            ServiceError::Unauthorized(_) => pause = MAX_RETRY_DELAY,
+                            ServiceError::OutcomeUnknown(_) | ServiceError::Rejected(_) => {}
                         }
                         tokio::time::sleep(pause).await;
-                        pause = (pause * 2).min(AGAIN_AT_MOST);
+                        pause = (pause * 2).min(MAX_RETRY_DELAY);
                     }
                 }
             }
         })
     }
 
-    fn receive<'a>(&'a self, desk: &'a Desk, headers: &'a HeaderMap, body: &'a [u8]) -> Fut<'a, Received> {
+    fn receive<'a>(
+        &'a self,
+        desk: &'a Intake,
+        headers: &'a HeaderMap,
+        body: &'a [u8],
+    ) -> ServiceFuture<'a, ReceiveOutcome> {
         Box::pin(async move {
             let Some(secret) = &self.webhook_secret else {
-                return Received::Refused { status: 503, why: "no webhook secret is set for this agent" };
+                return ReceiveOutcome::Refused {
+                    status: 503,
+                    why: "no webhook secret is set for this agent",
+                };
             };
-            let given = headers.get("linear-signature").and_then(|it| it.to_str().ok()).unwrap_or_default();
-            if !signature::is_of(secret, &[body], given) {
-                return Received::Refused { status: 401, why: "the signature is not Linear's" };
+            let given = headers
+                .get("linear-signature")
+                .and_then(|it| it.to_str().ok())
+                .unwrap_or_default();
+            if !signature::is_valid(secret, &[body], given) {
+                return ReceiveOutcome::Refused {
+                    status: 401,
+                    why: "the signature is not Linear's",
+                };
             }
             let Ok(payload) = serde_json::from_slice::<Value>(body) else {
-                return Received::Refused { status: 400, why: "the request cannot be parsed" };
+                return ReceiveOutcome::Refused {
+                    status: 400,
+                    why: "the request cannot be parsed",
+                };
             };
-            let ours = payload["type"] == "AgentSessionEvent" && payload["appUserId"].as_str() == Some(&self.agent_id);
+            let ours = payload["type"] == "AgentSessionEvent"
+                && payload["appUserId"].as_str() == Some(&self.agent_id);
             // The header is not signed, but the date within the body is.
-            let fresh = payload["webhookTimestamp"].as_u64().is_some_and(|it| wall().abs_diff(it) <= WINDOW_MS);
+            let fresh = payload["webhookTimestamp"]
+                .as_u64()
+                .is_some_and(|it| unix_time_ms().abs_diff(it) <= MAX_DELIVERY_AGE_MS);
             if !fresh {
-                let again = ours && delivery_of(&payload).is_some_and(|it| desk.has_taken(&it));
+                let again = ours && delivery_id(&payload).is_some_and(|it| desk.was_handled(&it));
                 if again {
-                    tracing::info!(agent = %desk.agent, "Linear repeated a delivery that was handled before");
-                    return Received::Events(vec![]);
+                    tracing::info!(agent = %desk.agent, "Linear repeated a delivery that was \
+                        handled before");
+                    return ReceiveOutcome::Events(vec![]);
                 }
                 if ours {
-                    self.missed.notify_one();
+                    self.search_needed.notify_one();
                 }
-                return Received::Refused { status: 401, why: "the request is too old" };
+                return ReceiveOutcome::Refused {
+                    status: 401,
+                    why: "the request is too old",
+                };
             }
             if !ours {
-                return Received::Events(vec![]);
+                return ReceiveOutcome::Events(vec![]);
             }
-            let events: Vec<Incoming> = self.understand(&payload).await.into_iter().collect();
+            let events: Vec<IncomingEvent> =
+                self.parse_delivery(&payload).await.into_iter().collect();
             // Linear repeats a delivery only much later, so Linear is searched before that.
-            if events.iter().any(|it| it.by().unsure) {
-                self.missed.notify_one();
+            if events.iter().any(|it| it.requester().is_uncertain) {
+                self.search_needed.notify_one();
             }
-            Received::Events(events)
+            ReceiveOutcome::Events(events)
         })
     }
 }
 
-fn key_of(session: &str) -> String {
+fn conversation_key(session: &str) -> String {
     format!("linear:{session}")
 }
 
-fn id_of(it: &Value) -> &str {
+fn text_id(it: &Value) -> &str {
     it["id"].as_str().unwrap_or_default()
 }
 
-fn author_of(activity: &Value) -> &Value {
+fn author(activity: &Value) -> &Value {
     &activity["user"]
 }
 
 /// Returns the id of a delivery, which is the same for a webhook and for a search of the session.
 /// Linear's own delivery number is not.
-fn delivery_of(payload: &Value) -> Option<String> {
+fn delivery_id(payload: &Value) -> Option<String> {
     match payload["action"].as_str()? {
-        "created" => Some(created_delivery(payload["agentSession"]["id"].as_str()?)),
-        "prompted" => Some(prompt_delivery(payload["agentActivity"]["id"].as_str()?)),
+        "created" => Some(created_delivery_id(payload["agentSession"]["id"].as_str()?)),
+        "prompted" => Some(prompt_delivery_id(payload["agentActivity"]["id"].as_str()?)),
         _ => None,
     }
 }
 
-fn created_delivery(session: &str) -> String {
+fn created_delivery_id(session: &str) -> String {
     format!("created:{session}")
 }
 
-fn prompt_delivery(activity: &str) -> String {
+fn prompt_delivery_id(activity: &str) -> String {
     format!("prompted:{activity}")
 }
 
 /// Returns a message with the place of a session. Webhooks and the API use the same field names.
-fn said_in(session: &Value) -> Option<Said> {
+fn message_in_session(session: &Value) -> Option<IncomingMessage> {
     let id = session["id"].as_str().filter(|it| !it.is_empty())?;
     let issue = &session["issue"];
     let text = |it: &Value| it.as_str().unwrap_or_default().to_owned();
     let (identifier, title) = (text(&issue["identifier"]), text(&issue["title"]));
-    let team = issue["team"]["key"].as_str().or(identifier.split_once('-').map(|it| it.0)).unwrap_or_default();
-    let place = [("session", id), ("issue", issue["id"].as_str().unwrap_or_default()), ("team", team)];
-    Some(Said {
+    let team = issue["team"]["key"]
+        .as_str()
+        .or(identifier.split_once('-').map(|it| it.0))
+        .unwrap_or_default();
+    let place = [
+        ("session", id),
+        ("issue", issue["id"].as_str().unwrap_or_default()),
+        ("team", team),
+    ];
+    Some(IncomingMessage {
         channel: team.to_owned(),
-        thread: key_of(id),
-        key: key_of(id),
-        place: place.iter().map(|(name, it)| ((*name).to_owned(), (*it).to_owned())).collect::<BTreeMap<_, _>>(),
+        thread: conversation_key(id),
+        key: conversation_key(id),
+        address: place
+            .iter()
+            .map(|(name, it)| ((*name).to_owned(), (*it).to_owned()))
+            .collect::<BTreeMap<_, _>>(),
         title: format!("{identifier} {title}").trim().to_owned(),
-        url: session["url"].as_str().or(issue["url"].as_str()).map(str::to_owned),
-        ..Said::default()
+        url: session["url"]
+            .as_str()
+            .or(issue["url"].as_str())
+            .map(str::to_owned),
+        ..IncomingMessage::default()
     })
 }
 
 /// Parses the beginning of a session: a mention in a comment, or an issue that was assigned to the
 /// agent.
-fn created(session: &Value, told: Option<&str>, by: Standing, me: &Me) -> Option<Said> {
-    let said = said_in(session)?;
+fn session_request(
+    session: &Value,
+    told: Option<&str>,
+    by: Requester,
+    me: &LinearIdentity,
+) -> Option<IncomingMessage> {
+    let said = message_in_session(session)?;
     let id = session["id"].as_str()?;
     let issue = &session["issue"];
-    let about = format!("{}\n\n{}", said.title, issue["description"].as_str().unwrap_or_default());
-    let told = told.map(str::trim).filter(|it| !it.is_empty()).unwrap_or(about.trim()).to_owned();
+    let about = format!(
+        "{}\n\n{}",
+        said.title,
+        issue["description"].as_str().unwrap_or_default()
+    );
+    let told = told
+        .map(str::trim)
+        .filter(|it| !it.is_empty())
+        .unwrap_or(about.trim())
+        .to_owned();
     let comment = session["comment"]["body"].as_str().unwrap_or_default();
     let spoken = without_mention(comment, me);
     // If nobody wrote a comment, Linear's description of the issue is the request.
-    let (text, context) = if spoken.is_empty() || comment.trim_start().starts_with(NOBODY_SAID) {
-        (cut(&told), None)
-    } else {
-        (cut(&spoken), Some(told.chars().take(MOST_CONTEXT).collect()))
-    };
-    Some(Said { delivery: created_delivery(id), by, text, context, source: id.to_owned(), called: true, ..said })
+    let (text, context) =
+        if spoken.is_empty() || comment.trim_start().starts_with(ASSIGNMENT_COMMENT_PREFIX) {
+            (cut_to_max_length(&told), None)
+        } else {
+            (
+                cut_to_max_length(&spoken),
+                Some(told.chars().take(MAX_CONTEXT_CHARS).collect()),
+            )
+        };
+    Some(IncomingMessage {
+        delivery: created_delivery_id(id),
+        author: by,
+        text,
+        context,
+        source: id.to_owned(),
+        mentions_agent: true,
+        ..said
+    })
 }
 
 /// Returns a comment without our own mention at its beginning.
-fn without_mention(text: &str, me: &Me) -> String {
+fn without_mention(text: &str, me: &LinearIdentity) -> String {
     let text = text.trim();
-    let Some(rest) = text.strip_prefix('@') else { return text.to_owned() };
+    let Some(rest) = text.strip_prefix('@') else {
+        return text.to_owned();
+    };
     let mut names = [&me.display_name, &me.name];
     names.sort_by_key(|it| std::cmp::Reverse(it.len())); // one name may be a prefix of the other
     for name in names {
-        let named = rest.get(..name.len()).is_some_and(|it| it.eq_ignore_ascii_case(name));
+        let named = rest
+            .get(..name.len())
+            .is_some_and(|it| it.eq_ignore_ascii_case(name));
         let rest = rest.get(name.len()..).unwrap_or_default();
         if named && !name.is_empty() && !rest.starts_with(|it: char| it.is_alphanumeric()) {
             return rest.trim_start_matches([':', ',']).trim().to_owned();
@@ -297,7 +431,7 @@ fn without_mention(text: &str, me: &Me) -> String {
 }
 
 /// Parses an option that was offered with a question, as Linear returns it: `allow:Q7`.
-fn chosen(body: &str) -> Option<(String, ApprovalId)> {
+fn parse_choice(body: &str) -> Option<(String, ApprovalId)> {
     let (choice, of) = body.split_once(':')?;
     let known = matches!(choice, "allow" | "always" | "deny") || choice.starts_with("choice-");
     let approval = of.starts_with('Q').then(|| of.parse().ok()).flatten()?;
@@ -305,8 +439,8 @@ fn chosen(body: &str) -> Option<(String, ApprovalId)> {
 }
 
 /// Cuts a text to the maximum length of a message.
-fn cut(text: &str) -> String {
-    let mut end = text.len().min(LONGEST_TEXT);
+fn cut_to_max_length(text: &str) -> String {
+    let mut end = text.len().min(MAX_TEXT_BYTES);
     while !text.is_char_boundary(end) {
         end -= 1;
     }
@@ -314,13 +448,16 @@ fn cut(text: &str) -> String {
 }
 
 /// Returns a date in milliseconds; 0 if it cannot be read, which counts as long ago.
-fn date(it: &Value) -> u64 {
-    let read = it.as_str().and_then(|it| it.parse::<jiff::Timestamp>().ok());
-    read.and_then(|it| u64::try_from(it.as_millisecond()).ok()).unwrap_or(0)
+fn parse_unix_ms(it: &Value) -> u64 {
+    let read = it
+        .as_str()
+        .and_then(|it| it.parse::<jiff::Timestamp>().ok());
+    read.and_then(|it| u64::try_from(it.as_millisecond()).ok())
+        .unwrap_or(0)
 }
 
-fn is_recent(at: u64) -> bool {
-    wall().saturating_sub(at) <= MISSED_MS
+fn is_recent_enough(at: u64) -> bool {
+    unix_time_ms().saturating_sub(at) <= MAX_MISSED_AGE_MS
 }
 
 #[cfg(test)]
@@ -329,8 +466,13 @@ mod tests {
 
     use super::*;
 
-    fn me() -> Me {
-        Me { id: "A1".into(), name: "Claude Code".into(), display_name: "claude".into(), organization: "O1".into() }
+    fn test_identity() -> LinearIdentity {
+        LinearIdentity {
+            id: "A1".into(),
+            name: "Claude Code".into(),
+            display_name: "claude".into(),
+            organization: "O1".into(),
+        }
     }
 
     fn session(comment: &str) -> Value {
@@ -346,50 +488,114 @@ mod tests {
         let given = "<issue identifier=\"ENG-12\">…</issue>";
         for (comment, told, text, context) in [
             ("@claude fix it", Some(given), "fix it", Some(given)),
-            ("@Claude Code: fix it", None, "fix it", Some("ENG-12 Fix login\n\nIt hangs.")),
-            ("@claudette fix it", Some(given), "@claudette fix it", Some(given)),
+            (
+                "@Claude Code: fix it",
+                None,
+                "fix it",
+                Some("ENG-12 Fix login\n\nIt hangs."),
+            ),
+            (
+                "@claudette fix it",
+                Some(given),
+                "@claudette fix it",
+                Some(given),
+            ),
             ("please fix it", Some(given), "please fix it", Some(given)),
             ("@claude", Some(given), given, None),
             ("", Some(given), given, None),
             ("", None, "ENG-12 Fix login\n\nIt hangs.", None),
-            ("This thread is for an agent session with claude.", Some(given), given, None),
+            (
+                "This thread is for an agent session with claude.",
+                Some(given),
+                given,
+                None,
+            ),
         ] {
-            let said = created(&session(comment), told, Standing::default(), &me()).unwrap();
-            assert_eq!((said.text.as_str(), said.context.as_deref()), (text, context), "{comment:?}");
-            assert!(said.called);
+            let said = session_request(
+                &session(comment),
+                told,
+                Requester::default(),
+                &test_identity(),
+            )
+            .unwrap();
+            assert_eq!(
+                (said.text.as_str(), said.context.as_deref()),
+                (text, context),
+                "{comment:?}"
+            );
+            assert!(said.mentions_agent);
         }
-        let said = created(&session(""), None, Standing::default(), &me()).unwrap();
-        assert_eq!((said.channel.as_str(), said.key.as_str()), ("ENG", "linear:S1"));
-        assert_eq!((said.title.as_str(), said.thread.as_str()), ("ENG-12 Fix login", "linear:S1"));
-        assert_eq!(said.place["session"], "S1");
-        assert!(created(&json!({"issue": {}}), None, Standing::default(), &me()).is_none());
+        let said =
+            session_request(&session(""), None, Requester::default(), &test_identity()).unwrap();
+        assert_eq!(
+            (said.channel.as_str(), said.key.as_str()),
+            ("ENG", "linear:S1")
+        );
+        assert_eq!(
+            (said.title.as_str(), said.thread.as_str()),
+            ("ENG-12 Fix login", "linear:S1")
+        );
+        assert_eq!(said.address["session"], "S1");
+        assert!(
+            session_request(
+                &json!({"issue": {}}),
+                None,
+                Requester::default(),
+                &test_identity()
+            )
+            .is_none()
+        );
     }
 
     /// A session or a prompt is the same delivery by webhook and by lookup.
     #[test]
     fn webhook_and_session_lookup_give_the_same_delivery() {
         let payload = json!({"action": "created", "agentSession": session("")});
-        let said = created(&session(""), None, Standing::default(), &me()).unwrap();
-        assert_eq!(delivery_of(&payload), Some(said.delivery));
+        let said =
+            session_request(&session(""), None, Requester::default(), &test_identity()).unwrap();
+        assert_eq!(delivery_id(&payload), Some(said.delivery));
         let payload = json!({"action": "prompted", "agentSession": {"id": "S1"}, "agentActivity": {"id": "P7"}});
-        assert_eq!(delivery_of(&payload).as_deref(), Some("prompted:P7"));
-        assert_eq!(delivery_of(&json!({"action": "updated", "agentSession": {"id": "S1"}})), None);
+        assert_eq!(delivery_id(&payload).as_deref(), Some("prompted:P7"));
+        assert_eq!(
+            delivery_id(&json!({"action": "updated", "agentSession": {"id": "S1"}})),
+            None
+        );
     }
 
     #[test]
     fn only_the_value_of_an_offered_option_is_an_answer() {
-        assert_eq!(chosen("allow:Q7").map(|it| it.0), Some("allow".into()));
-        assert_eq!(chosen("choice-1:Q7").map(|it| it.0), Some("choice-1".into()));
-        for body in ["allow", "allow:T7", "allow:", "grant:Q7", "note: Q7 is open", "deny:Qx", ""] {
-            assert_eq!(chosen(body), None, "{body}");
+        assert_eq!(
+            parse_choice("allow:Q7").map(|it| it.0),
+            Some("allow".into())
+        );
+        assert_eq!(
+            parse_choice("choice-1:Q7").map(|it| it.0),
+            Some("choice-1".into())
+        );
+        for body in [
+            "allow",
+            "allow:T7",
+            "allow:",
+            "grant:Q7",
+            "note: Q7 is open",
+            "deny:Qx",
+            "",
+        ] {
+            assert_eq!(parse_choice(body), None, "{body}");
         }
     }
 
     #[test]
     fn long_text_is_cut_between_characters() {
-        let text = "é".repeat(LONGEST_TEXT);
-        assert!(cut(&text).len() <= LONGEST_TEXT && cut(&text).len() > LONGEST_TEXT - 4);
-        assert_eq!(date(&json!("2026-11-16T00:00:00.000Z")), 1_794_787_200_000);
-        assert_eq!(date(&json!("yesterday")), 0);
+        let text = "é".repeat(MAX_TEXT_BYTES);
+        assert!(
+            cut_to_max_length(&text).len() <= MAX_TEXT_BYTES
+                && cut_to_max_length(&text).len() > MAX_TEXT_BYTES - 4
+        );
+        assert_eq!(
+            parse_unix_ms(&json!("2026-11-16T00:00:00.000Z")),
+            1_794_787_200_000
+        );
+        assert_eq!(parse_unix_ms(&json!("yesterday")), 0);
     }
 }

@@ -4,12 +4,16 @@ pub(crate) mod api;
 pub(crate) mod inbound;
 pub(crate) mod outbound;
 
-use crate::service::Trouble;
+use crate::service::ServiceError;
 
 /// Returns an error in words for people.
-fn words(trouble: &Trouble) -> String {
+fn error_text(trouble: &ServiceError) -> String {
     match trouble {
-        Trouble::Later(pause) => format!("Linear asks to wait {} s", pause.as_secs().max(1)),
-        Trouble::Unknown(why) | Trouble::Never(why) | Trouble::Locked(why) => why.clone(),
+        ServiceError::RetryAfter(pause) => {
+            format!("Linear asks to wait {} s", pause.as_secs().max(1))
+        }
+        ServiceError::OutcomeUnknown(why)
+        | ServiceError::Rejected(why)
+        | ServiceError::Unauthorized(why) => why.clone(),
     }
 }

@@ -7,85 +7,107 @@ use std::time::Duration;
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use crate::http::{Call, Http};
-use crate::registry::{Secret, Standing};
-use crate::service::Trouble;
+use crate::config::{Requester, Secret};
+use crate::http::{HttpCall, HttpClient};
+use crate::service::ServiceError;
 
 /// Our identity in a workspace.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Me {
+pub(crate) struct SlackIdentity {
     pub(crate) user: String,
     pub(crate) bot: String,
     pub(crate) team: String,
     pub(crate) name: String,
 }
 
-pub(crate) struct Api {
-    http: Http,
+pub(crate) struct SlackApi {
+    http: HttpClient,
     url: String,
     bot_token: Secret,
     app_token: Option<Secret>,
-    me: Mutex<Option<Me>>,
-    people: Mutex<HashMap<String, Standing>>,
+    identity: Mutex<Option<SlackIdentity>>,
+    people: Mutex<HashMap<String, Requester>>,
     channels: Mutex<HashMap<String, String>>,
     /// Held during a lookup, so that parallel requests use its cached result.
-    looks: tokio::sync::Mutex<()>,
+    lookup_lock: tokio::sync::Mutex<()>,
 }
 
 /// Capacity of the caches of people and channels.
-const MOST_KNOWN: usize = 5_000;
+const MAX_CACHED: usize = 5_000;
 /// Time limit of a lookup, because the answer to a delivery waits for it.
-const LOOK_UP: Duration = Duration::from_millis(1_200);
+const LOOKUP_TIMEOUT: Duration = Duration::from_millis(1_200);
 
-impl Api {
-    pub(crate) fn new(http: Http, url: String, bot_token: Secret, app_token: Option<Secret>) -> Api {
-        Api {
+impl SlackApi {
+    pub(crate) fn new(
+        http: HttpClient,
+        url: String,
+        bot_token: Secret,
+        app_token: Option<Secret>,
+    ) -> SlackApi {
+        SlackApi {
             http,
             url,
             bot_token,
             app_token,
-            me: Mutex::default(),
+            identity: Mutex::default(),
             people: Mutex::default(),
             channels: Mutex::default(),
-            looks: tokio::sync::Mutex::default(),
+            lookup_lock: tokio::sync::Mutex::default(),
         }
     }
 
     /// Calls a method that writes, with the bot's token. Slack accepts JSON for these.
-    pub(crate) async fn write(&self, method: &str, body: &Value) -> Result<Value, Trouble> {
-        let call = Call::new(Method::POST, format!("{}/{method}", self.url)).json(body);
+    pub(crate) async fn call_with_json(
+        &self,
+        method: &str,
+        body: &Value,
+    ) -> Result<Value, ServiceError> {
+        let call = HttpCall::new(Method::POST, format!("{}/{method}", self.url)).json(body);
         self.send(method, call, &self.bot_token).await
     }
 
     /// Calls a method that only reads, with the bot's token. Slack ignores JSON for these:
     /// `users.info` would find no user and `conversations.replies` no channel. The arguments are
     /// therefore a form.
-    async fn read(
+    async fn call_with_form(
         &self,
         method: &str,
         arguments: &[(&str, &str)],
         patience: Option<Duration>,
-    ) -> Result<Value, Trouble> {
-        let mut call = Call::new(Method::POST, format!("{}/{method}", self.url)).form(arguments);
-        call.patience = patience;
+    ) -> Result<Value, ServiceError> {
+        let mut call =
+            HttpCall::new(Method::POST, format!("{}/{method}", self.url)).form(arguments);
+        call.timeout = patience;
         self.send(method, call, &self.bot_token).await
     }
 
-    async fn send(&self, method: &str, call: Call<'_>, token: &Secret) -> Result<Value, Trouble> {
+    async fn send(
+        &self,
+        method: &str,
+        call: HttpCall<'_>,
+        token: &Secret,
+    ) -> Result<Value, ServiceError> {
         let call = call.header("authorization", format!("Bearer {}", token.reveal()));
         let answer = self.http.call(call).await?;
         if answer.status == 429 {
-            return Err(Trouble::Later(answer.retry_after().unwrap_or(Duration::from_secs(1))));
+            return Err(ServiceError::RetryAfter(
+                answer.retry_after().unwrap_or(Duration::from_secs(1)),
+            ));
         }
         if answer.status >= 500 {
-            return Err(Trouble::Unknown(format!("{method}: Slack answered {}", answer.status)));
+            return Err(ServiceError::OutcomeUnknown(format!(
+                "{method}: Slack answered {}",
+                answer.status
+            )));
         }
         if answer.body["ok"] == json!(true) {
             return Ok(answer.body);
         }
         let error = answer.body["error"].as_str().unwrap_or("no reason given");
         Err(match error {
-            "ratelimited" | "rate_limited" => Trouble::Later(answer.retry_after().unwrap_or(Duration::from_secs(1))),
+            "ratelimited" | "rate_limited" => {
+                ServiceError::RetryAfter(answer.retry_after().unwrap_or(Duration::from_secs(1)))
+            }
             "not_authed"
             | "invalid_auth"
             | "account_inactive"
@@ -94,78 +116,126 @@ impl Api {
             | "token_revoked"
             | "token_expired"
             | "missing_scope"
-            | "not_allowed_token_type" => {
-                Trouble::Locked(format!("{method}: Slack says {error}; check the app's tokens and scopes"))
+            | "not_allowed_token_type" => ServiceError::Unauthorized(format!(
+                "{method}: Slack says {error}; check the app's tokens and scopes"
+            )),
+            "internal_error"
+            | "fatal_error"
+            | "service_unavailable"
+            | "request_timeout"
+            | "team_added_to_org" => {
+                ServiceError::OutcomeUnknown(format!("{method}: Slack says {error}"))
             }
-            "internal_error" | "fatal_error" | "service_unavailable" | "request_timeout" | "team_added_to_org" => {
-                Trouble::Unknown(format!("{method}: Slack says {error}"))
-            }
-            _ => Trouble::Never(format!("{method}: Slack says {error}")),
+            _ => ServiceError::Rejected(format!("{method}: Slack says {error}")),
         })
     }
 
     /// Returns our identity, which is asked for once.
-    pub(crate) async fn me(&self) -> Result<Me, Trouble> {
-        let known = self.me.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    pub(crate) async fn identity(&self) -> Result<SlackIdentity, ServiceError> {
+        let known = self
+            .identity
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone();
         if let Some(me) = known {
             return Ok(me);
         }
-        let said = self.read("auth.test", &[], None).await?;
+        let said = self.call_with_form("auth.test", &[], None).await?;
         let text = |name: &str| said[name].as_str().unwrap_or_default().to_owned();
-        let me = Me { user: text("user_id"), bot: text("bot_id"), team: text("team_id"), name: text("user") };
-        *self.me.lock().unwrap_or_else(PoisonError::into_inner) = Some(me.clone());
+        let me = SlackIdentity {
+            user: text("user_id"),
+            bot: text("bot_id"),
+            team: text("team_id"),
+            name: text("user"),
+        };
+        *self.identity.lock().unwrap_or_else(PoisonError::into_inner) = Some(me.clone());
         Ok(me)
     }
 
     /// Returns a new address for Socket Mode.
-    pub(crate) async fn open_socket(&self) -> Result<String, Trouble> {
-        let Some(token) = &self.app_token else { return Err(Trouble::Locked("there is no app token".into())) };
-        let call = Call::new(Method::POST, format!("{}/apps.connections.open", self.url)).form(&[]);
+    pub(crate) async fn open_socket(&self) -> Result<String, ServiceError> {
+        let Some(token) = &self.app_token else {
+            return Err(ServiceError::Unauthorized("there is no app token".into()));
+        };
+        let call =
+            HttpCall::new(Method::POST, format!("{}/apps.connections.open", self.url)).form(&[]);
         let said = self.send("apps.connections.open", call, token).await?;
-        said["url"].as_str().map(str::to_owned).ok_or_else(|| Trouble::Unknown("Slack returned no address".into()))
+        said["url"]
+            .as_str()
+            .map(str::to_owned)
+            .ok_or_else(|| ServiceError::OutcomeUnknown("Slack returned no address".into()))
     }
 
     /// Returns the facts about a person; only the id if Slack does not know the person.
-    pub(crate) async fn standing(&self, user: &str, team: Option<&str>) -> Standing {
-        let known = || self.people.lock().unwrap_or_else(PoisonError::into_inner).get(user).cloned();
+    pub(crate) async fn requester(&self, user: &str, team: Option<&str>) -> Requester {
+        let known = || {
+            self.people
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .get(user)
+                .cloned()
+        };
         if let Some(known) = known() {
             return known;
         }
-        let _turn = self.looks.lock().await;
+        let _turn = self.lookup_lock.lock().await;
         if let Some(known) = known() {
             return known;
         }
-        let stranger = Standing { id: user.to_owned(), ..Standing::default() };
+        let stranger = Requester {
+            id: user.to_owned(),
+            ..Requester::default()
+        };
         if user.is_empty() {
             return stranger;
         }
-        let asked = match self.me().await {
+        let asked = match self.identity().await {
             Ok(me) => {
-                let asked = self.read("users.info", &[("user", user)], Some(LOOK_UP)).await;
+                let asked = self
+                    .call_with_form("users.info", &[("user", user)], Some(LOOKUP_TIMEOUT))
+                    .await;
                 asked.map(|said| (me, said))
             }
             Err(trouble) => Err(trouble),
         };
         let (me, said) = match asked {
             Ok(found) => found,
-            Err(trouble) => return Standing { unsure: trouble.passes(), ..stranger },
+            Err(trouble) => {
+                return Requester {
+                    is_uncertain: trouble.is_temporary(),
+                    ..stranger
+                };
+            }
         };
         let person = &said["user"];
         let is = |name: &str| person[name].as_bool().unwrap_or(false);
-        let guest = is("is_restricted") || is("is_ultra_restricted") || is("is_stranger") || is("deleted");
-        let of_team = person["team_id"].as_str().or(team).is_some_and(|it| it == me.team);
+        let guest =
+            is("is_restricted") || is("is_ultra_restricted") || is("is_stranger") || is("deleted");
+        let of_team = person["team_id"]
+            .as_str()
+            .or(team)
+            .is_some_and(|it| it == me.team);
         let profile = &person["profile"];
-        let names = [profile["display_name"].as_str(), person["real_name"].as_str(), person["name"].as_str()];
-        let found = Standing {
+        let names = [
+            profile["display_name"].as_str(),
+            person["real_name"].as_str(),
+            person["name"].as_str(),
+        ];
+        let found = Requester {
             id: user.to_owned(),
-            name: names.into_iter().flatten().find(|it| !it.is_empty()).unwrap_or(user).to_owned(),
-            in_team: of_team && !guest,
-            may_write: false,
+            name: names
+                .into_iter()
+                .flatten()
+                .find(|it| !it.is_empty())
+                .unwrap_or(user)
+                .to_owned(),
+            is_in_team: of_team && !guest,
+            can_write: false,
             is_bot: is("is_bot"),
-            unsure: false,
+            is_uncertain: false,
         };
         let mut people = self.people.lock().unwrap_or_else(PoisonError::into_inner);
-        if people.len() >= MOST_KNOWN {
+        if people.len() >= MAX_CACHED {
             people.clear();
         }
         people.insert(user.to_owned(), found.clone());
@@ -174,24 +244,38 @@ impl Api {
 
     /// Returns the name of a channel.
     pub(crate) async fn channel_name(&self, channel: &str) -> String {
-        let known = || self.channels.lock().unwrap_or_else(PoisonError::into_inner).get(channel).cloned();
+        let known = || {
+            self.channels
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .get(channel)
+                .cloned()
+        };
         if let Some(known) = known() {
             return known;
         }
-        let _turn = self.looks.lock().await;
+        let _turn = self.lookup_lock.lock().await;
         if let Some(known) = known() {
             return known;
         }
-        let asked = self.read("conversations.info", &[("channel", channel)], Some(LOOK_UP)).await;
+        let asked = self
+            .call_with_form(
+                "conversations.info",
+                &[("channel", channel)],
+                Some(LOOKUP_TIMEOUT),
+            )
+            .await;
         let name = match asked {
-            Ok(said) => said["channel"]["name"].as_str().map(|name| format!("#{name}")),
-            Err(trouble) if trouble.passes() => return channel.to_owned(),
+            Ok(said) => said["channel"]["name"]
+                .as_str()
+                .map(|name| format!("#{name}")),
+            Err(trouble) if trouble.is_temporary() => return channel.to_owned(),
             // The app may lack the scope for this channel, so it is not asked again.
             Err(_) => None,
         };
         let name = name.unwrap_or_else(|| channel.to_owned());
         let mut channels = self.channels.lock().unwrap_or_else(PoisonError::into_inner);
-        if channels.len() >= MOST_KNOWN {
+        if channels.len() >= MAX_CACHED {
             channels.clear();
         }
         channels.insert(channel.to_owned(), name.clone());
@@ -199,17 +283,31 @@ impl Api {
     }
 
     /// Returns the messages of a thread, oldest first.
-    pub(crate) async fn thread(&self, channel: &str, root: &str) -> Result<Vec<Value>, Trouble> {
+    pub(crate) async fn thread_messages(
+        &self,
+        channel: &str,
+        root: &str,
+    ) -> Result<Vec<Value>, ServiceError> {
         let mut found = Vec::new();
         let mut cursor = String::new();
         for _ in 0..10 {
-            let mut ask = vec![("channel", channel), ("ts", root), ("limit", "200"), ("include_all_metadata", "true")];
+            let mut ask = vec![
+                ("channel", channel),
+                ("ts", root),
+                ("limit", "200"),
+                ("include_all_metadata", "true"),
+            ];
             if !cursor.is_empty() {
                 ask.push(("cursor", &cursor));
             }
-            let said = self.read("conversations.replies", &ask, None).await?;
+            let said = self
+                .call_with_form("conversations.replies", &ask, None)
+                .await?;
             found.extend(said["messages"].as_array().cloned().unwrap_or_default());
-            cursor = said["response_metadata"]["next_cursor"].as_str().unwrap_or_default().to_owned();
+            cursor = said["response_metadata"]["next_cursor"]
+                .as_str()
+                .unwrap_or_default()
+                .to_owned();
             if cursor.is_empty() {
                 break;
             }

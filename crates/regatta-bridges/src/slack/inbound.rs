@@ -13,73 +13,99 @@ use serde_json::{Value, json};
 use tokio_tungstenite::connect_async;
 use tokio_tungstenite::tungstenite::Message;
 
-use crate::desk::{Desk, wall};
-use crate::registry::Secret;
-use crate::service::{Fut, Inbound, Incoming, Received, Said, Trouble};
+use crate::config::Secret;
+use crate::intake::{Intake, unix_time_ms};
+use crate::service::{
+    Inbound, IncomingEvent, IncomingMessage, ReceiveOutcome, ServiceError, ServiceFuture,
+};
 use crate::signature;
 
-use super::api::Api;
+use super::api::SlackApi;
 use super::markup;
 
 /// Maximum age of a signed request.
-const WINDOW_S: u64 = 300;
+const MAX_REQUEST_AGE_S: u64 = 300;
 /// Time of silence after which a socket counts as broken. Slack pings far more often.
-const SILENCE: Duration = Duration::from_secs(120);
-const AGAIN: Duration = Duration::from_millis(500);
-const AGAIN_AT_MOST: Duration = Duration::from_secs(60);
+const SOCKET_SILENCE_TIMEOUT: Duration = Duration::from_secs(120);
+const RETRY_DELAY: Duration = Duration::from_millis(500);
+const MAX_RETRY_DELAY: Duration = Duration::from_secs(60);
 
 /// Maximum number of envelopes of one socket that are handled at the same time. Slack waits three
 /// seconds for each, however many arrive at once. Messages of one thread are handled in order.
-const AT_ONCE: usize = 16;
+const MAX_CONCURRENT_ENVELOPES: usize = 16;
 /// Maximum number of envelopes that wait for an earlier one of their thread.
-const MOST_IN_LINE: usize = 256;
+const MAX_QUEUED_ENVELOPES: usize = 256;
 
 /// An envelope that came over the socket.
-struct Envelope {
+struct SlackEnvelope {
     id: String,
     kind: String,
     payload: Value,
 }
 
-impl Envelope {
+impl SlackEnvelope {
     /// Returns the thread that the envelope belongs to.
-    fn place(&self) -> String {
+    fn thread(&self) -> String {
         let text = |it: &Value| it.as_str().unwrap_or_default().to_owned();
         let (event, clicked) = (&self.payload["event"], &self.payload["container"]);
-        let or = |one: &Value, other: &Value| if one.is_string() { text(one) } else { text(other) };
+        let or = |one: &Value, other: &Value| {
+            if one.is_string() {
+                text(one)
+            } else {
+                text(other)
+            }
+        };
         // A deletion is handled after the message that it deletes.
-        if let Some((root, _)) = deleted(event) {
+        if let Some((root, _)) = deleted_message(event) {
             return format!("{}:{root}", text(&event["channel"]));
         }
         if event.is_object() {
-            format!("{}:{}", text(&event["channel"]), or(&event["thread_ts"], &event["ts"]))
+            format!(
+                "{}:{}",
+                text(&event["channel"]),
+                or(&event["thread_ts"], &event["ts"])
+            )
         } else {
-            format!("{}:{}", text(&clicked["channel_id"]), or(&clicked["thread_ts"], &clicked["message_ts"]))
+            format!(
+                "{}:{}",
+                text(&clicked["channel_id"]),
+                or(&clicked["thread_ts"], &clicked["message_ts"])
+            )
         }
     }
 }
 
-pub(crate) struct Slack {
-    api: Arc<Api>,
+pub(crate) struct SlackInbound {
+    api: Arc<SlackApi>,
     signing_secret: Option<Secret>,
-    by_socket: bool,
+    uses_socket: bool,
 }
 
-impl Slack {
-    pub(crate) fn new(api: Arc<Api>, signing_secret: Option<Secret>, by_socket: bool) -> Slack {
-        Slack { api, signing_secret, by_socket }
+impl SlackInbound {
+    pub(crate) fn new(
+        api: Arc<SlackApi>,
+        signing_secret: Option<Secret>,
+        uses_socket: bool,
+    ) -> SlackInbound {
+        SlackInbound {
+            api,
+            signing_secret,
+            uses_socket,
+        }
     }
 
     /// Serves one socket from its opening to its end. Returns `Ok` when Slack asks for another
     /// socket.
-    async fn listen(&self, desk: &Desk) -> Result<(), Trouble> {
-        let me = self.api.me().await?;
-        desk.known_as(&[&me.user, &me.bot, &me.name]);
+    async fn serve_socket(&self, desk: &Intake) -> Result<(), ServiceError> {
+        let me = self.api.identity().await?;
+        desk.set_names(&[&me.user, &me.bot, &me.name]);
         let url = self.api.open_socket().await?;
-        let unknown = |it: tokio_tungstenite::tungstenite::Error| Trouble::Unknown(format!("the socket broke: {it}"));
+        let unknown = |it: tokio_tungstenite::tungstenite::Error| {
+            ServiceError::OutcomeUnknown(format!("the socket broke: {it}"))
+        };
         let (socket, _) = connect_async(url).await.map_err(unknown)?;
         let (mut write, mut read) = socket.split();
-        let mut lines: HashMap<String, VecDeque<Envelope>> = HashMap::new();
+        let mut lines: HashMap<String, VecDeque<SlackEnvelope>> = HashMap::new();
         let mut under_way = FuturesUnordered::new();
         let mut heard = Instant::now();
         loop {
@@ -93,103 +119,137 @@ impl Slack {
                             let ack = json!({"envelope_id": id}).to_string();
                             write.send(Message::text(ack)).await.map_err(unknown)?;
                         }
-                        Err(why) => tracing::warn!(agent = %desk.agent, "could not store an envelope from Slack: {why}"),
+                        Err(why) => tracing::warn!(agent = %desk.agent, "could not store an \
+                            envelope from Slack: {why}"),
                     }
                     match lines.get_mut(&place).and_then(VecDeque::pop_front) {
-                        Some(envelope) => under_way.push(self.keep(desk, place, envelope)),
+                        Some(envelope) => under_way.push(self.handle_envelope(desk, place, envelope)),
                         None => _ = lines.remove(&place),
                     }
                     continue;
                 }
-                next = read.next(), if under_way.len() < AT_ONCE && in_line < MOST_IN_LINE => next,
-                () = tokio::time::sleep_until((heard + SILENCE).into()) => {
-                    return Err(Trouble::Unknown("the socket was silent for too long".into()));
+                next = read.next(), if under_way.len() < MAX_CONCURRENT_ENVELOPES && in_line < MAX_QUEUED_ENVELOPES => next,
+                () = tokio::time::sleep_until((heard + SOCKET_SILENCE_TIMEOUT).into()) => {
+                    return Err(ServiceError::OutcomeUnknown("the socket was silent for too long".into()));
                 }
             };
             heard = Instant::now();
             let text = match next {
-                None => return Err(Trouble::Unknown("the socket was closed".into())),
+                None => return Err(ServiceError::OutcomeUnknown("the socket was closed".into())),
                 Some(Err(error)) => return Err(unknown(error)),
                 Some(Ok(Message::Text(text))) => text,
-                Some(Ok(Message::Close(_))) => return Err(Trouble::Unknown("the socket was closed".into())),
+                Some(Ok(Message::Close(_))) => {
+                    return Err(ServiceError::OutcomeUnknown("the socket was closed".into()));
+                }
                 Some(Ok(_)) => continue, // the library answers pings
             };
-            let Ok(frame) = serde_json::from_str::<Value>(&text) else { continue };
+            let Ok(frame) = serde_json::from_str::<Value>(&text) else {
+                continue;
+            };
             match frame["type"].as_str() {
-                Some("hello") => desk.connected().await,
+                Some("hello") => desk.on_connected().await,
                 Some("disconnect") => {
                     return match frame["reason"].as_str() {
-                        Some("link_disabled") => Err(Trouble::Locked("Socket Mode is switched off for the app".into())),
+                        Some("link_disabled") => Err(ServiceError::Unauthorized(
+                            "Socket Mode is switched off for the app".into(),
+                        )),
                         // Unacknowledged envelopes come again on the next socket.
                         _ => Ok(()),
                     };
                 }
                 _ => {}
             }
-            let Some(id) = frame["envelope_id"].as_str() else { continue };
+            let Some(id) = frame["envelope_id"].as_str() else {
+                continue;
+            };
             if desk.is_paused() {
                 continue; // Slack sends it again
             }
             let kind = frame["type"].as_str().unwrap_or_default().to_owned();
-            let envelope = Envelope { id: id.to_owned(), kind, payload: frame["payload"].clone() };
-            let place = envelope.place();
+            let envelope = SlackEnvelope {
+                id: id.to_owned(),
+                kind,
+                payload: frame["payload"].clone(),
+            };
+            let place = envelope.thread();
             match lines.entry(place.clone()) {
                 Entry::Occupied(mut line) => line.get_mut().push_back(envelope),
                 Entry::Vacant(line) => {
                     line.insert(VecDeque::new());
-                    under_way.push(self.keep(desk, place, envelope));
+                    under_way.push(self.handle_envelope(desk, place, envelope));
                 }
             }
         }
     }
 
     /// Handles one envelope. Returns its thread and its id with the result.
-    async fn keep(&self, desk: &Desk, place: String, it: Envelope) -> (String, String, Result<(), String>) {
+    async fn handle_envelope(
+        &self,
+        desk: &Intake,
+        place: String,
+        it: SlackEnvelope,
+    ) -> (String, String, Result<(), String>) {
         let kept = self.handle(desk, &it.kind, &it.payload).await;
         (place, it.id, kept)
     }
 
-    async fn handle(&self, desk: &Desk, kind: &str, payload: &Value) -> Result<(), String> {
-        for event in self.understand(desk, kind, payload).await {
-            desk.take(event).await?;
+    async fn handle(&self, desk: &Intake, kind: &str, payload: &Value) -> Result<(), String> {
+        for event in self.parse_payload(desk, kind, payload).await {
+            desk.accept(event).await?;
         }
         Ok(())
     }
 
-    async fn understand(&self, desk: &Desk, kind: &str, payload: &Value) -> Vec<Incoming> {
+    async fn parse_payload(
+        &self,
+        desk: &Intake,
+        kind: &str,
+        payload: &Value,
+    ) -> Vec<IncomingEvent> {
         match kind {
-            "events_api" => self.event(desk, payload).await.into_iter().collect(),
-            "interactive" => self.clicked(desk, payload).await.into_iter().collect(),
+            "events_api" => self.parse_event(desk, payload).await.into_iter().collect(),
+            "interactive" => self.parse_click(desk, payload).await.into_iter().collect(),
             _ => vec![],
         }
     }
 
-    async fn event(&self, desk: &Desk, payload: &Value) -> Option<Incoming> {
+    async fn parse_event(&self, desk: &Intake, payload: &Value) -> Option<IncomingEvent> {
         let event = &payload["event"];
         let text = |name: &str| event[name].as_str().unwrap_or_default();
         if text("type") == "agent_session_stopped" {
             let team = payload["team_id"].as_str().unwrap_or_default();
             let thread = format!("slack:{team}:{}:{}", text("channel"), text("thread_ts"));
-            let by = self.api.standing(text("user"), None).await;
+            let by = self.api.requester(text("user"), None).await;
             let delivery = payload["event_id"].as_str().unwrap_or_default().to_owned();
-            return Some(Incoming::Stop { delivery, key: format!("{thread}:{}", desk.agent), by });
+            return Some(IncomingEvent::StopRequested {
+                delivery,
+                key: format!("{thread}:{}", desk.agent),
+                requester: by,
+            });
         }
         if !matches!(text("type"), "app_mention" | "message") {
             return None;
         }
-        if let Some((root, ts)) = deleted(event) {
+        if let Some((root, ts)) = deleted_message(event) {
             let team = match payload["team_id"].as_str().filter(|team| !team.is_empty()) {
                 Some(team) => team.to_owned(),
-                None => self.api.me().await.ok()?.team,
+                None => self.api.identity().await.ok()?.team,
             };
             let key = format!("slack:{team}:{}:{root}:{}", text("channel"), desk.agent);
-            return Some(Incoming::Deleted { key, source: ts.to_owned(), by: Default::default() });
+            return Some(IncomingEvent::MessageDeleted {
+                key,
+                source: ts.to_owned(),
+                requester: Default::default(),
+            });
         }
         // Edits, joins and the like are not relevant.
-        if !matches!(text("subtype"), "" | "file_share" | "thread_broadcast" | "bot_message") {
+        if !matches!(
+            text("subtype"),
+            "" | "file_share" | "thread_broadcast" | "bot_message"
+        ) {
             return None;
         }
-        let me = self.api.me().await.ok()?;
+        let me = self.api.identity().await.ok()?;
         let (user, bot) = (text("user"), text("bot_id"));
         if user == me.user || (!bot.is_empty() && bot == me.bot) {
             return None; // our own message
@@ -198,170 +258,253 @@ impl Slack {
         if channel.is_empty() || ts.is_empty() {
             return None;
         }
-        let root = if text("thread_ts").is_empty() { ts } else { text("thread_ts") };
-        let team = payload["team_id"].as_str().filter(|it| !it.is_empty()).unwrap_or(&me.team);
+        let root = if text("thread_ts").is_empty() {
+            ts
+        } else {
+            text("thread_ts")
+        };
+        let team = payload["team_id"]
+            .as_str()
+            .filter(|it| !it.is_empty())
+            .unwrap_or(&me.team);
         let thread = format!("slack:{team}:{channel}:{root}");
         let key = format!("{thread}:{}", desk.agent);
-        let mentions = markup::mentions(text("text"));
-        let called = mentions.contains(&me.user) || text("type") == "app_mention" || text("channel_type") == "im";
+        let mentions = markup::mentioned_ids(text("text"));
+        let called = mentions.contains(&me.user)
+            || text("type") == "app_mention"
+            || text("channel_type") == "im";
         if !called && !desk.has_conversation(&key) {
             return None; // not for this agent, so nothing is looked up
         }
         let mut by = match (bot.is_empty(), user.is_empty()) {
-            (true, false) => self.api.standing(user, event["user_team"].as_str()).await,
-            _ => {
-                crate::registry::Standing { id: if user.is_empty() { bot } else { user }.into(), ..Default::default() }
-            }
+            (true, false) => self.api.requester(user, event["user_team"].as_str()).await,
+            _ => crate::config::Requester {
+                id: if user.is_empty() { bot } else { user }.into(),
+                ..Default::default()
+            },
         };
         by.is_bot |= !bot.is_empty();
         let mut context = None;
-        if called && desk.wants_context(channel) && root != ts {
-            context = self.context(channel, root, ts).await;
+        if called && desk.needs_context(channel) && root != ts {
+            context = self.thread_text(channel, root, ts).await;
         }
         let place = [("channel", channel), ("thread_ts", root), ("team", team)];
-        Some(Incoming::Said(Said {
+        Some(IncomingEvent::Message(IncomingMessage {
             delivery: format!("{channel}:{ts}"),
             channel: channel.to_owned(),
             thread,
             key,
-            place: place
+            address: place
                 .iter()
                 .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
                 .collect::<BTreeMap<_, _>>(),
-            title: if called { self.api.channel_name(channel).await } else { channel.to_owned() },
+            title: if called {
+                self.api.channel_name(channel).await
+            } else {
+                channel.to_owned()
+            },
             url: None,
-            by,
-            text: markup::plain(text("text"), &me.user),
+            author: by,
+            text: markup::plain_text(text("text"), &me.user),
             source: ts.to_owned(),
-            called,
+            mentions_agent: called,
             // A message that begins with a mention is addressed to that person.
-            calls_another: !called
-                && (text("text").trim_start().starts_with("<@") || mentions.iter().any(|it| desk.is_another(it))),
+            addresses_another: !called
+                && (text("text").trim_start().starts_with("<@")
+                    || mentions.iter().any(|it| desk.is_other_agent(it))),
             context,
-            attachments: attachments(event),
+            attachments: attachment_names(event),
             pull: None,
         }))
     }
 
     /// Returns the visible messages of a thread before a message.
-    async fn context(&self, channel: &str, root: &str, before: &str) -> Option<String> {
-        let messages = self.api.thread(channel, root).await.ok()?;
+    async fn thread_text(&self, channel: &str, root: &str, before: &str) -> Option<String> {
+        let messages = self.api.thread_messages(channel, root).await.ok()?;
         let mut lines = Vec::new();
-        for message in messages.iter().filter(|it| it["ts"].as_str().is_some_and(|it| it < before)) {
+        for message in messages
+            .iter()
+            .filter(|it| it["ts"].as_str().is_some_and(|it| it < before))
+        {
             let user = message["user"].as_str().unwrap_or_default();
-            let who = self.api.standing(user, None).await;
-            let name = if who.name.is_empty() { who.id } else { who.name };
-            lines.push(format!("{name}: {}", markup::plain(message["text"].as_str().unwrap_or_default(), "")));
+            let who = self.api.requester(user, None).await;
+            let name = if who.name.is_empty() {
+                who.id
+            } else {
+                who.name
+            };
+            lines.push(format!(
+                "{name}: {}",
+                markup::plain_text(message["text"].as_str().unwrap_or_default(), "")
+            ));
         }
         let text = lines.join("\n");
         let over = text.chars().count().saturating_sub(16_000);
         (!text.is_empty()).then(|| text.chars().skip(over).collect())
     }
 
-    async fn clicked(&self, desk: &Desk, payload: &Value) -> Option<Incoming> {
+    async fn parse_click(&self, desk: &Intake, payload: &Value) -> Option<IncomingEvent> {
         let action = payload["actions"].as_array()?.first()?;
         let (choice, of) = action["value"].as_str()?.split_once(':')?;
         let user = payload["user"]["id"].as_str()?;
-        let by = self.api.standing(user, payload["user"]["team_id"].as_str()).await;
-        let delivery = format!("act:{}:{user}:{choice}:{of}", action["action_ts"].as_str().unwrap_or_default());
+        let by = self
+            .api
+            .requester(user, payload["user"]["team_id"].as_str())
+            .await;
+        let delivery = format!(
+            "act:{}:{user}:{choice}:{of}",
+            action["action_ts"].as_str().unwrap_or_default()
+        );
         if let Ok(approval) = of.parse::<ApprovalId>()
             && of.starts_with('Q')
         {
-            return Some(Incoming::Chosen { delivery, approval, choice: choice.to_owned(), by });
+            return Some(IncomingEvent::ButtonPressed {
+                delivery,
+                approval,
+                choice: choice.to_owned(),
+                requester: by,
+            });
         }
         let conversation: ConversationId = of.parse().ok()?;
         // Only conversations of the same channel are accepted, whatever the request says.
         let board = desk.board();
-        let known = board.conversations.get(&conversation).filter(|it| it.agent == desk.agent)?;
+        let known = board
+            .conversations
+            .get(&conversation)
+            .filter(|it| it.agent == desk.agent)?;
         let here = payload["channel"]["id"].as_str();
-        if known.place.get("channel").map(String::as_str) != here {
+        if known.address.get("channel").map(String::as_str) != here {
             return None;
         }
         let key = known.key.clone();
         match choice {
-            "stop" => Some(Incoming::Stop { delivery, key, by }),
-            "land" => Some(Incoming::Rerun { delivery, key, by }),
+            "stop" => Some(IncomingEvent::StopRequested {
+                delivery,
+                key,
+                requester: by,
+            }),
+            "land" => Some(IncomingEvent::RetryRequested {
+                delivery,
+                key,
+                requester: by,
+            }),
             _ => None,
         }
     }
 }
 
 /// Returns the names of the files that are attached to a message.
-fn attachments(event: &Value) -> Vec<String> {
+fn attachment_names(event: &Value) -> Vec<String> {
     let files = event["files"].as_array().into_iter().flatten();
-    let name = |file: &Value| file["name"].as_str().or(file["title"].as_str()).unwrap_or("a file").to_owned();
+    let name = |file: &Value| {
+        file["name"]
+            .as_str()
+            .or(file["title"].as_str())
+            .unwrap_or("a file")
+            .to_owned()
+    };
     files.map(name).collect()
 }
 
 /// Returns the thread and the message that a deletion event is about. Slack replaces a deleted
 /// message that has replies by a tombstone.
-fn deleted(event: &Value) -> Option<(&str, &str)> {
+fn deleted_message(event: &Value) -> Option<(&str, &str)> {
     let (gone, before) = (&event["message"], &event["previous_message"]);
     let ts = match event["subtype"].as_str()? {
         "message_deleted" => event["deleted_ts"].as_str().or(before["ts"].as_str())?,
         "message_changed" if gone["subtype"] == "tombstone" => gone["ts"].as_str()?,
         _ => return None,
     };
-    let root = before["thread_ts"].as_str().or(gone["thread_ts"].as_str()).unwrap_or(ts);
+    let root = before["thread_ts"]
+        .as_str()
+        .or(gone["thread_ts"].as_str())
+        .unwrap_or(ts);
     Some((root, ts))
 }
 
-impl Inbound for Slack {
-    fn run<'a>(&'a self, desk: &'a Desk) -> Fut<'a, ()> {
+impl Inbound for SlackInbound {
+    fn run<'a>(&'a self, desk: &'a Intake) -> ServiceFuture<'a, ()> {
         Box::pin(async move {
-            let mut pause = AGAIN;
+            let mut pause = RETRY_DELAY;
             loop {
-                if !self.by_socket {
+                if !self.uses_socket {
                     // Only our identity is needed, because events arrive over the route.
-                    match self.api.me().await {
+                    match self.api.identity().await {
                         Ok(me) => {
-                            desk.known_as(&[&me.user, &me.bot, &me.name]);
-                            desk.connected().await;
+                            desk.set_names(&[&me.user, &me.bot, &me.name]);
+                            desk.on_connected().await;
                             return;
                         }
-                        Err(trouble) => desk.disconnected(&trouble, &words(&trouble)).await,
+                        Err(trouble) => desk.on_disconnected(&trouble, &error_text(&trouble)).await,
                     }
                 } else {
-                    match self.listen(desk).await {
+                    match self.serve_socket(desk).await {
                         Ok(()) => {
-                            pause = AGAIN;
+                            pause = RETRY_DELAY;
                             continue;
                         }
                         Err(trouble) => {
-                            let was_open = desk.people.health(desk.service, &desk.agent).connected.is_some();
-                            desk.disconnected(&trouble, &words(&trouble)).await;
+                            let was_open = desk
+                                .directory
+                                .health(desk.service, &desk.agent)
+                                .connected
+                                .is_some();
+                            desk.on_disconnected(&trouble, &error_text(&trouble)).await;
                             if was_open {
-                                pause = AGAIN;
+                                pause = RETRY_DELAY;
                             }
-                            if let Trouble::Later(least) = trouble {
+                            if let ServiceError::RetryAfter(least) = trouble {
                                 pause = pause.max(least);
                             }
-                            if matches!(trouble, Trouble::Locked(_)) {
-                                pause = AGAIN_AT_MOST;
+                            if matches!(trouble, ServiceError::Unauthorized(_)) {
+                                pause = MAX_RETRY_DELAY;
                             }
                         }
                     }
                 }
                 tokio::time::sleep(pause).await;
-                pause = (pause * 2).min(AGAIN_AT_MOST);
+                pause = (pause * 2).min(MAX_RETRY_DELAY);
             }
         })
     }
 
-    fn receive<'a>(&'a self, desk: &'a Desk, headers: &'a HeaderMap, body: &'a [u8]) -> Fut<'a, Received> {
+    fn receive<'a>(
+        &'a self,
+        desk: &'a Intake,
+        headers: &'a HeaderMap,
+        body: &'a [u8],
+    ) -> ServiceFuture<'a, ReceiveOutcome> {
         Box::pin(async move {
             let Some(secret) = &self.signing_secret else {
-                return Received::Refused { status: 503, why: "no signing secret is set for this agent" };
+                return ReceiveOutcome::Refused {
+                    status: 503,
+                    why: "no signing secret is set for this agent",
+                };
             };
-            let header = |name: &str| headers.get(name).and_then(|it| it.to_str().ok()).unwrap_or_default();
+            let header = |name: &str| {
+                headers
+                    .get(name)
+                    .and_then(|it| it.to_str().ok())
+                    .unwrap_or_default()
+            };
             let at = header("x-slack-request-timestamp");
-            let given = header("x-slack-signature").strip_prefix("v0=").unwrap_or_default();
-            if !signature::is_of(secret, &[b"v0:", at.as_bytes(), b":", body], given) {
-                return Received::Refused { status: 401, why: "the signature is not Slack's" };
+            let given = header("x-slack-signature")
+                .strip_prefix("v0=")
+                .unwrap_or_default();
+            if !signature::is_valid(secret, &[b"v0:", at.as_bytes(), b":", body], given) {
+                return ReceiveOutcome::Refused {
+                    status: 401,
+                    why: "the signature is not Slack's",
+                };
             }
-            let fresh = at.parse::<u64>().is_ok_and(|it| (wall() / 1_000).abs_diff(it) <= WINDOW_S);
+            let fresh = at
+                .parse::<u64>()
+                .is_ok_and(|it| (unix_time_ms() / 1_000).abs_diff(it) <= MAX_REQUEST_AGE_S);
             if !fresh {
-                return Received::Refused { status: 401, why: "the request is too old" };
+                return ReceiveOutcome::Refused {
+                    status: 401,
+                    why: "the request is too old",
+                };
             }
             let is_form = header("content-type").starts_with("application/x-www-form-urlencoded");
             let (kind, payload) = if is_form {
@@ -370,20 +513,27 @@ impl Inbound for Slack {
                 ("events_api", serde_json::from_slice(body).ok())
             };
             let Some(payload) = payload else {
-                return Received::Refused { status: 400, why: "the request cannot be parsed" };
+                return ReceiveOutcome::Refused {
+                    status: 400,
+                    why: "the request cannot be parsed",
+                };
             };
             if payload["type"] == "url_verification" {
-                return Received::Answer(payload["challenge"].as_str().unwrap_or_default().to_owned());
+                return ReceiveOutcome::Answer(
+                    payload["challenge"].as_str().unwrap_or_default().to_owned(),
+                );
             }
-            Received::Events(self.understand(desk, kind, &payload).await)
+            ReceiveOutcome::Events(self.parse_payload(desk, kind, &payload).await)
         })
     }
 }
 
-fn words(trouble: &Trouble) -> String {
+fn error_text(trouble: &ServiceError) -> String {
     match trouble {
-        Trouble::Later(pause) => format!("Slack asks to wait {} s", pause.as_secs()),
-        Trouble::Unknown(why) | Trouble::Never(why) | Trouble::Locked(why) => why.clone(),
+        ServiceError::RetryAfter(pause) => format!("Slack asks to wait {} s", pause.as_secs()),
+        ServiceError::OutcomeUnknown(why)
+        | ServiceError::Rejected(why)
+        | ServiceError::Unauthorized(why) => why.clone(),
     }
 }
 
@@ -398,7 +548,11 @@ fn form_payload(body: &[u8]) -> Option<Value> {
             b'+' => b' ',
             b'%' => {
                 let (high, low) = (rest.next()?, rest.next()?);
-                let digit = |it: u8| char::from(it).to_digit(16).and_then(|it| u8::try_from(it).ok());
+                let digit = |it: u8| {
+                    char::from(it)
+                        .to_digit(16)
+                        .and_then(|it| u8::try_from(it).ok())
+                };
                 digit(high)? * 16 + digit(low)?
             }
             other => other,
@@ -419,22 +573,35 @@ mod tests {
                 json!({ "subtype": "message_deleted", "deleted_ts": "17.2", "previous_message": reply }),
                 Some(("17.1", "17.2")),
             ),
-            (json!({ "subtype": "message_deleted", "deleted_ts": "17.1" }), Some(("17.1", "17.1"))),
+            (
+                json!({ "subtype": "message_deleted", "deleted_ts": "17.1" }),
+                Some(("17.1", "17.1")),
+            ),
             (
                 json!({ "subtype": "message_changed", "message": { "subtype": "tombstone", "ts": "17.1" } }),
                 Some(("17.1", "17.1")),
             ),
-            (json!({ "subtype": "message_changed", "message": { "ts": "17.1", "text": "edited" } }), None),
+            (
+                json!({ "subtype": "message_changed", "message": { "ts": "17.1", "text": "edited" } }),
+                None,
+            ),
             (json!({ "ts": "17.1", "text": "hello" }), None),
         ] {
-            assert_eq!(deleted(&event), expected, "{event}");
+            assert_eq!(deleted_message(&event), expected, "{event}");
         }
-        let envelope =
-            |event: Value| Envelope { id: String::new(), kind: String::new(), payload: json!({ "event": event }) };
+        let envelope = |event: Value| SlackEnvelope {
+            id: String::new(),
+            kind: String::new(),
+            payload: json!({ "event": event }),
+        };
         let said = envelope(json!({ "channel": "C1", "thread_ts": "17.1", "ts": "17.2" }));
         let gone = envelope(json!({
             "channel": "C1", "ts": "18.9", "subtype": "message_deleted", "deleted_ts": "17.2", "previous_message": reply
         }));
-        assert_eq!(said.place(), gone.place(), "a deletion has the place of its message, so it is handled later");
+        assert_eq!(
+            said.thread(),
+            gone.thread(),
+            "a deletion has the place of its message, so it is handled later"
+        );
     }
 }

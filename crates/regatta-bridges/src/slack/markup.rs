@@ -1,7 +1,7 @@
 //! Conversion between Slack's text format and CommonMark.
 
 /// Returns a message as plain text: entities decoded, links written out, our own mention removed.
-pub(crate) fn plain(text: &str, own: &str) -> String {
+pub(crate) fn plain_text(text: &str, own: &str) -> String {
     let mut found = String::with_capacity(text.len());
     let mut rest = text;
     while let Some(at) = rest.find('<') {
@@ -12,17 +12,22 @@ pub(crate) fn plain(text: &str, own: &str) -> String {
             rest = "";
             break;
         };
-        found.push_str(&token(&inner[..end], own));
+        found.push_str(&plain_token(&inner[..end], own));
         rest = &inner[end + 1..];
     }
     found.push_str(rest);
-    let decoded = found.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&");
+    let decoded = found
+        .replace("&lt;", "<")
+        .replace("&gt;", ">")
+        .replace("&amp;", "&");
     decoded.trim().to_owned()
 }
 
 /// Converts one `<…>` token of Slack's format.
-fn token(text: &str, own: &str) -> String {
-    let (what, label) = text.split_once('|').map_or((text, None), |it| (it.0, Some(it.1)));
+fn plain_token(text: &str, own: &str) -> String {
+    let (what, label) = text
+        .split_once('|')
+        .map_or((text, None), |it| (it.0, Some(it.1)));
     match (what.chars().next(), label) {
         (Some('@'), _) if &what[1..] == own => String::new(),
         (Some('@'), label) => format!("@{}", label.unwrap_or(&what[1..])),
@@ -34,7 +39,7 @@ fn token(text: &str, own: &str) -> String {
 }
 
 /// Returns the ids of the people that a text mentions.
-pub(crate) fn mentions(text: &str) -> Vec<String> {
+pub(crate) fn mentioned_ids(text: &str) -> Vec<String> {
     let found = text.split("<@").skip(1).filter_map(|it| {
         let end = it.find(['>', '|'])?;
         Some(it[..end].to_owned())
@@ -43,9 +48,13 @@ pub(crate) fn mentions(text: &str) -> Vec<String> {
 }
 
 /// Changes an agent's text so that it mentions nobody: an agent must not notify a whole channel.
-pub(crate) fn quiet(text: &str) -> String {
+pub(crate) fn without_mentions(text: &str) -> String {
     let mut found = text.to_owned();
-    for (loud, quiet) in [("<!", "<\u{200b}!"), ("<@", "<\u{200b}@"), ("<#", "<\u{200b}#")] {
+    for (loud, quiet) in [
+        ("<!", "<\u{200b}!"),
+        ("<@", "<\u{200b}@"),
+        ("<#", "<\u{200b}#"),
+    ] {
         found = found.replace(loud, quiet);
     }
     for word in ["@channel", "@here", "@everyone"] {
@@ -55,9 +64,18 @@ pub(crate) fn quiet(text: &str) -> String {
 }
 
 /// Returns a single line for places that show no blocks, such as notifications and watches.
-pub(crate) fn fallback(text: &str) -> String {
-    let line: String = text.split_whitespace().collect::<Vec<_>>().join(" ").chars().take(300).collect();
-    quiet(&line).replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
+pub(crate) fn notification_text(text: &str) -> String {
+    let line: String = text
+        .split_whitespace()
+        .collect::<Vec<_>>()
+        .join(" ")
+        .chars()
+        .take(300)
+        .collect();
+    without_mentions(&line)
+        .replace('&', "&amp;")
+        .replace('<', "&lt;")
+        .replace('>', "&gt;")
 }
 
 #[cfg(test)]
@@ -67,7 +85,10 @@ mod tests {
     #[test]
     fn text_is_read_as_people_see_it() {
         for (text, seen) in [
-            ("<@UME> fix the <http://x.y/z|login> bug", "fix the login (http://x.y/z) bug"),
+            (
+                "<@UME> fix the <http://x.y/z|login> bug",
+                "fix the login (http://x.y/z) bug",
+            ),
             ("<@UME>", ""),
             ("<@U2> and <@U3|bob>", "@U2 and @bob"),
             ("see <https://a.b>", "see https://a.b"),
@@ -76,17 +97,24 @@ mod tests {
             ("<#C1|dev> <!here> <!subteam^S1|@ops>", "#dev @here @@ops"),
             ("broken <@UME", "broken <@UME"),
         ] {
-            assert_eq!(plain(text, "UME"), seen, "{text}");
+            assert_eq!(plain_text(text, "UME"), seen, "{text}");
         }
-        assert_eq!(mentions("<@U1> x <@U2|bob> <@U3"), ["U1", "U2"]);
+        assert_eq!(mentioned_ids("<@U1> x <@U2|bob> <@U3"), ["U1", "U2"]);
     }
 
     #[test]
     fn quiet_disables_mentions_in_an_agents_text() {
         for text in ["<!channel> hi", "@here", "ping <@U1>", "@everyone"] {
-            let said = quiet(text);
-            assert!(!said.contains("<!") && !said.contains("<@") && !said.contains("@here"), "{said}");
-            assert!(!fallback(text).contains('<'), "{}", fallback(text));
+            let said = without_mentions(text);
+            assert!(
+                !said.contains("<!") && !said.contains("<@") && !said.contains("@here"),
+                "{said}"
+            );
+            assert!(
+                !notification_text(text).contains('<'),
+                "{}",
+                notification_text(text)
+            );
         }
     }
 }

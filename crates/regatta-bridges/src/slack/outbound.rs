@@ -5,121 +5,146 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::bucket::Limit;
-use crate::render::{self, Lines};
-use crate::service::{Card, Fut, Outbound, Shot, Sight, Trouble};
+use crate::rate_limit::RateLimit;
+use crate::render::{self, PlanFormat};
+use crate::service::{Outbound, PostCard, SendContent, SendRequest, ServiceError, ServiceFuture};
 
-use super::api::Api;
+use super::api::SlackApi;
 use super::markup;
 
 /// Maximum text length of one message. Blocks accept 12,000 characters, and the lines above the
 /// text need some.
-const LONGEST: usize = 9_000;
+const MAX_MESSAGE_CHARS: usize = 9_000;
 const MINUTE: Duration = Duration::from_secs(60);
-const EVENT: &str = "regatta_post";
+const METADATA_EVENT_TYPE: &str = "regatta_post";
 /// Burst of posts into one channel. Slack accepts a short burst, and does not say how short.
-const POSTS_AT_ONCE: f64 = 2.0;
+const POST_BURST: f64 = 2.0;
 
-pub(crate) struct Slack {
-    api: Arc<Api>,
+pub(crate) struct SlackOutbound {
+    api: Arc<SlackApi>,
 }
 
-impl Slack {
-    pub(crate) fn new(api: Arc<Api>) -> Slack {
-        Slack { api }
+impl SlackOutbound {
+    pub(crate) fn new(api: Arc<SlackApi>) -> SlackOutbound {
+        SlackOutbound { api }
     }
 
-    async fn card(&self, shot: &Shot, card: &Card) -> Result<String, Trouble> {
-        let place = |name: &str| shot.place.get(name).cloned().unwrap_or_default();
+    async fn show_card(&self, shot: &SendRequest, card: &PostCard) -> Result<String, ServiceError> {
+        let place = |name: &str| shot.address.get(name).cloned().unwrap_or_default();
         let (channel, thread) = (place("channel"), place("thread_ts"));
-        let words = spoken(card);
+        let words = card_text(card);
         let mut body = json!({
             "channel": channel,
-            "text": markup::fallback(&words),
-            "blocks": blocks(card, &words),
-            "metadata": {"event_type": EVENT, "event_payload": {"mark": shot.mark}},
+            "text": markup::notification_text(&words),
+            "blocks": card_blocks(card, &words),
+            "metadata": {"event_type": METADATA_EVENT_TYPE, "event_payload": {"mark": shot.post_mark}},
         });
-        let mut known = shot.shown_as.clone();
-        if known.is_none() && shot.begun {
+        let mut known = shot.existing_name.clone();
+        if known.is_none() && shot.may_exist {
             // The message may exist, because a call was under way when the last run ended.
-            let messages = self.api.thread(&channel, &thread).await?;
-            let ours = |it: &&Value| it["metadata"]["event_payload"]["mark"] == json!(shot.mark);
-            known = messages.iter().find(ours).and_then(|it| it["ts"].as_str()).map(str::to_owned);
+            let messages = self.api.thread_messages(&channel, &thread).await?;
+            let ours =
+                |it: &&Value| it["metadata"]["event_payload"]["mark"] == json!(shot.post_mark);
+            known = messages
+                .iter()
+                .find(ours)
+                .and_then(|it| it["ts"].as_str())
+                .map(str::to_owned);
         }
         match known {
             Some(ts) => {
                 body["ts"] = json!(ts);
-                self.api.write("chat.update", &body).await?;
+                self.api.call_with_json("chat.update", &body).await?;
                 Ok(ts)
             }
             None => {
                 body["thread_ts"] = json!(thread);
                 body["unfurl_links"] = json!(false);
                 body["unfurl_media"] = json!(false);
-                let said = self.api.write("chat.postMessage", &body).await?;
-                said["ts"]
-                    .as_str()
-                    .map(str::to_owned)
-                    .ok_or_else(|| Trouble::Unknown("Slack returned no message id".into()))
+                let said = self.api.call_with_json("chat.postMessage", &body).await?;
+                said["ts"].as_str().map(str::to_owned).ok_or_else(|| {
+                    ServiceError::OutcomeUnknown("Slack returned no message id".into())
+                })
             }
         }
     }
 }
 
-impl Outbound for Slack {
-    fn limits(&self, shot: &Shot) -> Vec<Limit> {
-        let channel = shot.place.get("channel").cloned().unwrap_or_default();
-        match (&shot.sight, &shot.shown_as) {
-            (Sight::Seen { .. }, _) => vec![Limit::window("reactions.add", 50, MINUTE)],
-            (_, Some(_)) => vec![Limit::window("chat.update", 50, MINUTE)],
+impl Outbound for SlackOutbound {
+    fn rate_limits(&self, shot: &SendRequest) -> Vec<RateLimit> {
+        let channel = shot.address.get("channel").cloned().unwrap_or_default();
+        match (&shot.content, &shot.existing_name) {
+            (SendContent::Reaction { .. }, _) => {
+                vec![RateLimit::window("reactions.add", 50, MINUTE)]
+            }
+            (_, Some(_)) => vec![RateLimit::window("chat.update", 50, MINUTE)],
             (_, None) => {
                 let mut limits = vec![
-                    Limit::window("chat.postMessage", 300, MINUTE),
-                    Limit::bucket(format!("post:{channel}"), POSTS_AT_ONCE, Duration::from_secs(1)),
+                    RateLimit::window("chat.postMessage", 300, MINUTE),
+                    RateLimit::bucket(
+                        format!("post:{channel}"),
+                        POST_BURST,
+                        Duration::from_secs(1),
+                    ),
                 ];
-                if shot.begun {
+                if shot.may_exist {
                     // The message is looked up first, and edited if it exists.
-                    limits.push(Limit::window("conversations.replies", 50, MINUTE));
-                    limits.push(Limit::window("chat.update", 50, MINUTE));
+                    limits.push(RateLimit::window("conversations.replies", 50, MINUTE));
+                    limits.push(RateLimit::window("chat.update", 50, MINUTE));
                 }
                 limits
             }
         }
     }
 
-    fn pace(&self) -> Duration {
+    fn min_edit_interval(&self) -> Duration {
         Duration::from_secs(3)
     }
 
-    fn pieces(&self, card: &Card) -> Vec<Card> {
-        render::in_pieces(card, render::split(&card.text, LONGEST))
+    fn split_card(&self, card: &PostCard) -> Vec<PostCard> {
+        render::split_card(card, render::split_text(&card.text, MAX_MESSAGE_CHARS))
     }
 
-    fn show<'a>(&'a self, shot: &'a Shot) -> Fut<'a, Result<String, Trouble>> {
+    fn show<'a>(
+        &'a self,
+        shot: &'a SendRequest,
+    ) -> ServiceFuture<'a, Result<String, ServiceError>> {
         Box::pin(async move {
-            match &shot.sight {
-                Sight::Seen { source } => {
-                    let channel = shot.place.get("channel").cloned().unwrap_or_default();
+            match &shot.content {
+                SendContent::Reaction { source } => {
+                    let channel = shot.address.get("channel").cloned().unwrap_or_default();
                     let body = json!({"channel": channel, "timestamp": source, "name": "eyes"});
-                    match self.api.write("reactions.add", &body).await {
-                        Err(Trouble::Never(why)) if why.ends_with("already_reacted") => Ok(String::new()),
+                    match self.api.call_with_json("reactions.add", &body).await {
+                        Err(ServiceError::Rejected(why)) if why.ends_with("already_reacted") => {
+                            Ok(String::new())
+                        }
                         other => other.map(|_| String::new()),
                     }
                 }
-                Sight::Card(card) => self.card(shot, card).await,
-                Sight::Pull { .. } => Err(Trouble::Never("Slack has no pull requests".into())),
+                SendContent::Card(card) => self.show_card(shot, card).await,
+                SendContent::PullRequest { .. } => {
+                    Err(ServiceError::Rejected("Slack has no pull requests".into()))
+                }
             }
         })
     }
 }
 
 /// Returns the whole text of a card, in CommonMark.
-fn spoken(card: &Card) -> String {
-    markup::quiet(&render::spoken(card, &Lines { most: 20, longest: 150, sign: render::sign }))
+fn card_text(card: &PostCard) -> String {
+    markup::without_mentions(&render::card_text(
+        card,
+        &PlanFormat {
+            max_lines: 20,
+            max_line_chars: 150,
+            sign: render::status_sign,
+        },
+    ))
 }
 
-fn blocks(card: &Card, words: &str) -> Value {
-    let mut blocks = vec![json!({"type": "markdown", "text": words.chars().take(12_000).collect::<String>()})];
+fn card_blocks(card: &PostCard, words: &str) -> Value {
+    let mut blocks =
+        vec![json!({"type": "markdown", "text": words.chars().take(12_000).collect::<String>()})];
     if !card.buttons.is_empty() {
         let buttons: Vec<Value> = card
             .buttons
@@ -134,7 +159,7 @@ fn blocks(card: &Card, words: &str) -> Value {
                     "text": {"type": "plain_text", "text": label, "emoji": true},
                     "value": it.value,
                 });
-                if it.danger {
+                if it.is_dangerous {
                     button["style"] = json!("danger");
                 }
                 button

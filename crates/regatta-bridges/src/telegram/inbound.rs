@@ -6,168 +6,221 @@ use std::time::Duration;
 
 use axum::http::HeaderMap;
 use regatta_core::board::Board;
-use regatta_core::conversation::{Conversation, LONGEST_TEXT, Service};
+use regatta_core::conversation::{Conversation, MAX_TEXT_BYTES, Service};
 use regatta_core::ids::{ApprovalId, ConversationId};
 use serde_json::Value;
 
-use crate::desk::Desk;
-use crate::registry::Standing;
-use crate::service::{Fut, Inbound, Incoming, Received, Said, Trouble};
+use crate::config::Requester;
+use crate::intake::Intake;
+use crate::service::{
+    Inbound, IncomingEvent, IncomingMessage, ReceiveOutcome, ServiceError, ServiceFuture,
+};
 
-use super::api::{Api, Me};
-use super::{markup, number_of};
+use super::api::{TelegramApi, TelegramIdentity};
+use super::{markup, message_number};
 
-const AGAIN: Duration = Duration::from_millis(500);
-const AGAIN_AT_MOST: Duration = Duration::from_secs(60);
+const RETRY_DELAY: Duration = Duration::from_millis(500);
+const MAX_RETRY_DELAY: Duration = Duration::from_secs(60);
 
-pub(crate) struct Telegram {
-    api: Arc<Api>,
+pub(crate) struct TelegramInbound {
+    api: Arc<TelegramApi>,
 }
 
-impl Telegram {
-    pub(crate) fn new(api: Arc<Api>) -> Telegram {
-        Telegram { api }
+impl TelegramInbound {
+    pub(crate) fn new(api: Arc<TelegramApi>) -> TelegramInbound {
+        TelegramInbound { api }
     }
 
     /// Polls once. Each update is stored before the next poll confirms it.
-    async fn poll(&self, desk: &Desk, offset: &mut i64) -> Result<(), Trouble> {
-        let me = self.api.me().await?;
-        if desk.people.health(desk.service, &desk.agent).connected.is_none() {
-            desk.known_as(&[&me.id.to_string(), &me.username]);
-            desk.connected().await;
+    async fn poll_once(&self, desk: &Intake, offset: &mut i64) -> Result<(), ServiceError> {
+        let me = self.api.identity().await?;
+        if desk
+            .directory
+            .health(desk.service, &desk.agent)
+            .connected
+            .is_none()
+        {
+            desk.set_names(&[&me.id.to_string(), &me.username]);
+            desk.on_connected().await;
         }
         for update in self.api.updates(*offset).await? {
             if desk.is_paused() {
                 return Ok(()); // the update comes again
             }
-            self.handle(desk, &me, &update).await.map_err(Trouble::Unknown)?;
+            self.handle_update(desk, &me, &update)
+                .await
+                .map_err(ServiceError::OutcomeUnknown)?;
             *offset = update["update_id"].as_i64().map_or(*offset, |it| it + 1);
         }
         Ok(())
     }
 
-    async fn handle(&self, desk: &Desk, me: &Me, update: &Value) -> Result<(), String> {
+    async fn handle_update(
+        &self,
+        desk: &Intake,
+        me: &TelegramIdentity,
+        update: &Value,
+    ) -> Result<(), String> {
         if let Some(click) = update.get("callback_query") {
             let taken = async {
-                match clicked(&desk.board(), desk, click) {
-                    Some(it) => desk.take(it).await,
+                match parse_click(&desk.board(), desk, click) {
+                    Some(it) => desk.accept(it).await,
                     None => Ok(()),
                 }
             };
             let id = click["id"].as_str().unwrap_or_default();
             return tokio::join!(self.api.answer_click(id), taken).1;
         }
-        match update.get("message").and_then(|it| said(desk, me, it)) {
-            Some(said) => desk.take(Incoming::Said(said)).await,
+        match update
+            .get("message")
+            .and_then(|it| parse_message(desk, me, it))
+        {
+            Some(said) => desk.accept(IncomingEvent::Message(said)).await,
             None => Ok(()),
         }
     }
 }
 
-impl Inbound for Telegram {
-    fn run<'a>(&'a self, desk: &'a Desk) -> Fut<'a, ()> {
+impl Inbound for TelegramInbound {
+    fn run<'a>(&'a self, desk: &'a Intake) -> ServiceFuture<'a, ()> {
         Box::pin(async move {
-            let (mut pause, mut offset) = (AGAIN, 0);
+            let (mut pause, mut offset) = (RETRY_DELAY, 0);
             loop {
                 if desk.is_paused() {
-                    tokio::time::sleep(AGAIN).await;
+                    tokio::time::sleep(RETRY_DELAY).await;
                     continue;
                 }
-                match self.poll(desk, &mut offset).await {
-                    Ok(()) => pause = AGAIN,
+                match self.poll_once(desk, &mut offset).await {
+                    Ok(()) => pause = RETRY_DELAY,
                     Err(trouble) => {
                         let words = match &trouble {
-                            Trouble::Later(pause) => {
+                            ServiceError::RetryAfter(pause) => {
                                 format!("Telegram asks to wait {} s", pause.as_secs().max(1))
                             }
-                            Trouble::Unknown(why) | Trouble::Never(why) | Trouble::Locked(why) => why.clone(),
+                            ServiceError::OutcomeUnknown(why)
+                            | ServiceError::Rejected(why)
+                            | ServiceError::Unauthorized(why) => why.clone(),
                         };
-                        desk.disconnected(&trouble, &words).await;
+                        desk.on_disconnected(&trouble, &words).await;
                         match trouble {
-                            Trouble::Later(least) => pause = pause.max(least),
-                            Trouble::Locked(_) => pause = AGAIN_AT_MOST,
-                            Trouble::Unknown(_) | Trouble::Never(_) => {}
+                            ServiceError::RetryAfter(least) => pause = pause.max(least),
+                            ServiceError::Unauthorized(_) => pause = MAX_RETRY_DELAY,
+                            ServiceError::OutcomeUnknown(_) | ServiceError::Rejected(_) => {}
                         }
                         tokio::time::sleep(pause).await;
-                        pause = (pause * 2).min(AGAIN_AT_MOST);
+                        pause = (pause * 2).min(MAX_RETRY_DELAY);
                     }
                 }
             }
         })
     }
 
-    fn receive<'a>(&'a self, _: &'a Desk, _: &'a HeaderMap, _: &'a [u8]) -> Fut<'a, Received> {
-        Box::pin(async { Received::Refused { status: 503, why: "Telegram is polled; it has no webhook route" } })
+    fn receive<'a>(
+        &'a self,
+        _: &'a Intake,
+        _: &'a HeaderMap,
+        _: &'a [u8],
+    ) -> ServiceFuture<'a, ReceiveOutcome> {
+        Box::pin(async {
+            ReceiveOutcome::Refused {
+                status: 503,
+                why: "Telegram is polled; it has no webhook route",
+            }
+        })
     }
 }
 
 /// Returns the facts about a user: the permanent number and the user name. The first name is not
 /// used, because anybody can choose it.
-fn standing(user: &Value) -> Standing {
-    Standing {
-        id: user["id"].as_i64().map(|it| it.to_string()).unwrap_or_default(),
+fn requester(user: &Value) -> Requester {
+    Requester {
+        id: user["id"]
+            .as_i64()
+            .map(|it| it.to_string())
+            .unwrap_or_default(),
         name: user["username"].as_str().unwrap_or_default().to_owned(),
         is_bot: user["is_bot"].as_bool().unwrap_or(false),
-        ..Standing::default()
+        ..Requester::default()
     }
 }
 
-fn said(desk: &Desk, me: &Me, message: &Value) -> Option<Said> {
+fn parse_message(desk: &Intake, me: &TelegramIdentity, message: &Value) -> Option<IncomingMessage> {
     let board = desk.board();
-    let (chat, id) = (message["chat"]["id"].as_i64()?, message["message_id"].as_i64()?);
-    let attachments = attachments(message);
+    let (chat, id) = (
+        message["chat"]["id"].as_i64()?,
+        message["message_id"].as_i64()?,
+    );
+    let attachments = attachment_names(message);
     let (text, entities) = match message["text"].as_str() {
         Some(text) => (text, &message["entities"]),
         None if attachments.is_empty() => return None,
-        None => (message["caption"].as_str().unwrap_or_default(), &message["caption_entities"]),
+        None => (
+            message["caption"].as_str().unwrap_or_default(),
+            &message["caption_entities"],
+        ),
     };
-    let mut by = standing(message.get("from")?);
+    let mut by = requester(message.get("from")?);
     if by.id == me.id.to_string() {
         return None; // our own message
     }
     // A message in the name of a channel or group has no identifiable author.
     by.is_bot |= message.get("sender_chat").is_some();
-    let read = markup::read(text, entities, me);
+    let read = markup::parse_text(text, entities, me);
     let reply = &message["reply_to_message"];
-    let names_another = read.others.iter().any(|it| desk.is_another(it));
+    let names_another = read.other_mentions.iter().any(|it| desk.is_other_agent(it));
     let replies_to = reply["from"]["id"].as_i64();
     let is_private = message["chat"]["type"].as_str() == Some("private");
-    let called = is_private || read.called || (replies_to == Some(me.id) && !names_another);
-    let to_another = replies_to.is_some_and(|it| desk.is_another(&it.to_string()));
-    let root = root_of(&board, chat, id, message);
+    let called = is_private || read.mentions_agent || (replies_to == Some(me.id) && !names_another);
+    let to_another = replies_to.is_some_and(|it| desk.is_other_agent(&it.to_string()));
+    let root = conversation_root(&board, chat, id, message);
     let thread = format!("telegram:{chat}:{root}");
     let key = format!("{thread}:{}", desk.agent);
     if !called && !desk.has_conversation(&key) {
         return None;
     }
-    let mut place = BTreeMap::from([("chat".to_owned(), chat.to_string()), ("root".to_owned(), root)]);
+    let mut place = BTreeMap::from([
+        ("chat".to_owned(), chat.to_string()),
+        ("root".to_owned(), root),
+    ]);
     if !is_private {
         place.insert("reply".into(), id.to_string());
     }
-    if let Some(topic) = topic_of(message) {
+    if let Some(topic) = forum_topic(message) {
         place.insert("topic".into(), topic.to_string());
     }
-    let answered = reply["text"].as_str().or(reply["caption"].as_str()).filter(|_| replies_to != Some(me.id));
-    let context = answered.filter(|_| called && desk.wants_context(&chat.to_string())).map(|it| {
-        let who = standing(&reply["from"]);
-        let name = if who.name.is_empty() { who.id } else { who.name };
-        format!("{name}: {}", it.chars().take(16_000).collect::<String>())
-    });
-    let title = message["chat"]["title"].as_str().map_or_else(|| format!("a chat with {}", by.name), str::to_owned);
-    Some(Said {
+    let answered = reply["text"]
+        .as_str()
+        .or(reply["caption"].as_str())
+        .filter(|_| replies_to != Some(me.id));
+    let context = answered
+        .filter(|_| called && desk.needs_context(&chat.to_string()))
+        .map(|it| {
+            let who = requester(&reply["from"]);
+            let name = if who.name.is_empty() {
+                who.id
+            } else {
+                who.name
+            };
+            format!("{name}: {}", it.chars().take(16_000).collect::<String>())
+        });
+    let title = message["chat"]["title"]
+        .as_str()
+        .map_or_else(|| format!("a chat with {}", by.name), str::to_owned);
+    Some(IncomingMessage {
         delivery: format!("{chat}:{id}"),
         channel: chat.to_string(),
         thread,
         key,
-        place,
+        address: place,
         title,
-        url: url_of(&message["chat"], id),
-        by,
-        text: read.text.chars().take(LONGEST_TEXT / 4).collect(),
+        url: message_url(&message["chat"], id),
+        author: by,
+        text: read.text.chars().take(MAX_TEXT_BYTES / 4).collect(),
         source: id.to_string(),
-        called,
+        mentions_agent: called,
         // A message that begins with a name is addressed to its owner.
-        calls_another: !called && (names_another || to_another || text.trim_start().starts_with('@')),
+        addresses_another: !called
+            && (names_another || to_another || text.trim_start().starts_with('@')),
         context,
         attachments,
         pull: None,
@@ -175,75 +228,132 @@ fn said(desk: &Desk, me: &Me, message: &Value) -> Option<Said> {
 }
 
 /// Returns the attachments of a message: a file's name, or the kind of attachment.
-fn attachments(message: &Value) -> Vec<String> {
-    let kinds = ["document", "photo", "audio", "video", "voice", "video_note", "animation", "sticker"];
+fn attachment_names(message: &Value) -> Vec<String> {
+    let kinds = [
+        "document",
+        "photo",
+        "audio",
+        "video",
+        "voice",
+        "video_note",
+        "animation",
+        "sticker",
+    ];
     let has = |kind: &&&str| message.get(**kind).is_some();
     // Telegram also sends an animation as a document.
     let is_twice = |kind: &&&str| **kind == "document" && message.get("animation").is_some();
-    let name = |kind: &&str| message[*kind]["file_name"].as_str().map_or_else(|| format!("a {kind}"), str::to_owned);
-    kinds.iter().filter(has).filter(|kind| !is_twice(kind)).map(name).collect()
+    let name = |kind: &&str| {
+        message[*kind]["file_name"]
+            .as_str()
+            .map_or_else(|| format!("a {kind}"), str::to_owned)
+    };
+    kinds
+        .iter()
+        .filter(has)
+        .filter(|kind| !is_twice(kind))
+        .map(name)
+        .collect()
 }
 
 /// Returns the topic of a forum that a message belongs to.
-fn topic_of(message: &Value) -> Option<i64> {
+fn forum_topic(message: &Value) -> Option<i64> {
     let is_topic = message["is_topic_message"].as_bool().unwrap_or(false);
     message["message_thread_id"].as_i64().filter(|_| is_topic)
 }
 
 /// Returns the root of a message's conversation: its topic, the root of the conversation of the
 /// message that it replies to, or that message itself. A private chat is one conversation.
-fn root_of(board: &Board, chat: i64, id: i64, message: &Value) -> String {
-    if let Some(topic) = topic_of(message) {
+fn conversation_root(board: &Board, chat: i64, id: i64, message: &Value) -> String {
+    if let Some(topic) = forum_topic(message) {
         return topic.to_string();
     }
     if message["chat"]["type"].as_str() == Some("private") {
         return "0".into();
     }
-    let Some(answered) = message["reply_to_message"]["message_id"].as_i64() else { return id.to_string() };
-    let known = board.conversations.values().find(|it| is_in(it, chat, answered));
-    match known.and_then(|it| it.place.get("root").cloned()) {
+    let Some(answered) = message["reply_to_message"]["message_id"].as_i64() else {
+        return id.to_string();
+    };
+    let known = board
+        .conversations
+        .values()
+        .find(|it| contains_message(it, chat, answered));
+    match known.and_then(|it| it.address.get("root").cloned()) {
         Some(root) => root,
-        None => message["message_thread_id"].as_i64().unwrap_or(answered).to_string(),
+        None => message["message_thread_id"]
+            .as_i64()
+            .unwrap_or(answered)
+            .to_string(),
     }
 }
 
 /// Returns whether a message is part of a conversation, as far as the board remembers.
-fn is_in(it: &Conversation, chat: i64, message: i64) -> bool {
+fn contains_message(it: &Conversation, chat: i64, message: i64) -> bool {
     let (chat, message) = (chat.to_string(), message.to_string());
-    let here = it.service == Service::Telegram && it.place.get("chat") == Some(&chat);
-    here && (it.place.get("root") == Some(&message)
-        || it.posts.iter().flat_map(|it| &it.refs).any(|it| number_of(it) == message)
+    let here = it.service == Service::Telegram && it.address.get("chat") == Some(&chat);
+    here && (it.address.get("root") == Some(&message)
+        || it
+            .posts
+            .iter()
+            .flat_map(|it| &it.refs)
+            .any(|it| message_number(it) == message)
         || it.turns.iter().any(|it| it.source == message))
 }
 
-fn url_of(chat: &Value, id: i64) -> Option<String> {
-    if let Some(name) = chat["username"].as_str().filter(|_| chat["type"].as_str() != Some("private")) {
+fn message_url(chat: &Value, id: i64) -> Option<String> {
+    if let Some(name) = chat["username"]
+        .as_str()
+        .filter(|_| chat["type"].as_str() != Some("private"))
+    {
         return Some(format!("https://t.me/{name}/{id}"));
     }
     let number = chat["id"].as_i64()?.to_string();
-    number.strip_prefix("-100").map(|it| format!("https://t.me/c/{it}/{id}"))
+    number
+        .strip_prefix("-100")
+        .map(|it| format!("https://t.me/c/{it}/{id}"))
 }
 
 /// Parses a pressed button. Only conversations of the same chat are accepted, whatever the request
 /// says.
-fn clicked(board: &Board, desk: &Desk, click: &Value) -> Option<Incoming> {
+fn parse_click(board: &Board, desk: &Intake, click: &Value) -> Option<IncomingEvent> {
     let (choice, of) = click["data"].as_str()?.split_once(':')?;
     let chat = click["message"]["chat"]["id"].as_i64()?.to_string();
-    let (by, delivery) = (standing(&click["from"]), format!("click:{}", click["id"].as_str()?));
+    let (by, delivery) = (
+        requester(&click["from"]),
+        format!("click:{}", click["id"].as_str()?),
+    );
     let here = |it: &&Arc<Conversation>| {
-        it.service == Service::Telegram && it.agent == desk.agent && it.place.get("chat") == Some(&chat)
+        it.service == Service::Telegram
+            && it.agent == desk.agent
+            && it.address.get("chat") == Some(&chat)
     };
     if of.starts_with('Q') {
         let approval: ApprovalId = of.parse().ok()?;
         let task = board.approvals.get(&approval)?.task;
-        board.conversations.values().filter(here).find(|it| it.task == Some(task))?;
-        return Some(Incoming::Chosen { delivery, approval, choice: choice.to_owned(), by });
+        board
+            .conversations
+            .values()
+            .filter(here)
+            .find(|it| it.task == Some(task))?;
+        return Some(IncomingEvent::ButtonPressed {
+            delivery,
+            approval,
+            choice: choice.to_owned(),
+            requester: by,
+        });
     }
     let id: ConversationId = of.parse().ok()?;
     let key = board.conversations.get(&id).filter(here)?.key.clone();
     match choice {
-        "stop" => Some(Incoming::Stop { delivery, key, by }),
-        "land" => Some(Incoming::Rerun { delivery, key, by }),
+        "stop" => Some(IncomingEvent::StopRequested {
+            delivery,
+            key,
+            requester: by,
+        }),
+        "land" => Some(IncomingEvent::RetryRequested {
+            delivery,
+            key,
+            requester: by,
+        }),
         _ => None,
     }
 }
@@ -260,13 +370,29 @@ mod tests {
         let group = json!({"id": -1001, "type": "supergroup"});
         for (message, root) in [
             (json!({"chat": {"id": 5, "type": "private"}}), "0"),
-            (json!({"chat": {"id": 5, "type": "private"}, "reply_to_message": {"message_id": 2}}), "0"),
+            (
+                json!({"chat": {"id": 5, "type": "private"}, "reply_to_message": {"message_id": 2}}),
+                "0",
+            ),
             (json!({"chat": group}), "9"),
-            (json!({"chat": group, "message_thread_id": 4, "is_topic_message": true}), "4"),
-            (json!({"chat": group, "reply_to_message": {"message_id": 2}}), "2"),
-            (json!({"chat": group, "message_thread_id": 1, "reply_to_message": {"message_id": 2}}), "1"),
+            (
+                json!({"chat": group, "message_thread_id": 4, "is_topic_message": true}),
+                "4",
+            ),
+            (
+                json!({"chat": group, "reply_to_message": {"message_id": 2}}),
+                "2",
+            ),
+            (
+                json!({"chat": group, "message_thread_id": 1, "reply_to_message": {"message_id": 2}}),
+                "1",
+            ),
         ] {
-            assert_eq!(root_of(&board, -1001, 9, &message), root, "{message}");
+            assert_eq!(
+                conversation_root(&board, -1001, 9, &message),
+                root,
+                "{message}"
+            );
         }
     }
 
@@ -274,19 +400,34 @@ mod tests {
     #[test]
     fn person_is_not_identified_by_a_first_name() {
         let user = json!({"id": 6, "is_bot": false, "first_name": "ann"});
-        assert_eq!(standing(&user), Standing { id: "6".into(), ..Standing::default() });
+        assert_eq!(
+            requester(&user),
+            Requester {
+                id: "6".into(),
+                ..Requester::default()
+            }
+        );
         let user = json!({"id": 6, "is_bot": true, "first_name": "x", "username": "ann"});
-        assert_eq!((standing(&user).name.as_str(), standing(&user).is_bot), ("ann", true));
+        assert_eq!(
+            (requester(&user).name.as_str(), requester(&user).is_bot),
+            ("ann", true)
+        );
     }
 
     #[test]
     fn message_has_a_url_where_telegram_supports_one() {
-        let url = |chat| url_of(&chat, 3);
-        assert_eq!(url(json!({"id": -1_001_234, "type": "supergroup"})).as_deref(), Some("https://t.me/c/1234/3"));
+        let url = |chat| message_url(&chat, 3);
+        assert_eq!(
+            url(json!({"id": -1_001_234, "type": "supergroup"})).as_deref(),
+            Some("https://t.me/c/1234/3")
+        );
         assert_eq!(
             url(json!({"id": -1, "type": "supergroup", "username": "dev"})).as_deref(),
             Some("https://t.me/dev/3")
         );
-        assert_eq!(url(json!({"id": 5, "type": "private", "username": "ann"})), None);
+        assert_eq!(
+            url(json!({"id": 5, "type": "private", "username": "ann"})),
+            None
+        );
     }
 }

@@ -11,11 +11,11 @@ pub(crate) mod outbound;
 mod markup; // CommonMark to Telegram's HTML
 
 /// Returns the name of a message of ours: its number, and a hash of its content.
-fn name_of(message: &str, sum: &str) -> String {
+fn message_name(message: &str, sum: &str) -> String {
     format!("{message} {sum}")
 }
 
 /// Returns the number of a message of ours.
-fn number_of(name: &str) -> &str {
+fn message_number(name: &str) -> &str {
     name.split_once(' ').map_or(name, |it| it.0)
 }

@@ -8,8 +8,8 @@
 //! They exclude other parties only. An agent that claimed a task by hand may start it, a lead may
 //! claim a task that its worker then starts, and all attempts of one agent share its name.
 //!
-//! [`check_known`] is the rule for claims made by hand. A claim in the name of an agent, or on a
-//! project, that this fleet does not have would exclude nobody, so it is refused.
+//! [`check_agent_and_project`] is the rule for claims made by hand. A claim in the name of an
+//! agent, or on a project, that this fleet does not have would exclude nobody, so it is refused.
 
 use std::sync::Arc;
 
@@ -20,10 +20,10 @@ use crate::command::Actor;
 use crate::ids::{AgentName, Now, ProjectName, TaskId};
 use crate::landing::Landing;
 use crate::pattern::{PathPattern, Uri};
-use crate::refusal::{Holder, Refusal};
+use crate::refusal::{ClaimHolder, Refusal};
 use crate::task::Task;
 
-use super::{Mode, Owner, Wanted, conflicts};
+use super::{ClaimMode, ClaimOwner, WantedUris, holders_conflicting_with};
 
 /// The party that wants URIs.
 #[derive(Clone, Copy, Debug)]
@@ -31,7 +31,7 @@ pub(crate) enum Party<'a> {
     /// Nobody in particular, so every holder conflicts.
     Anybody,
     /// A claim made by hand, or a wait for one, in this owner's name.
-    ByHand(&'a Owner),
+    ByHand(&'a ClaimOwner),
     /// An attempt of this agent that is about to start, or the landing of its work.
     Work(&'a AgentName),
     /// An attempt of some agent that is about to start.
@@ -40,147 +40,224 @@ pub(crate) enum Party<'a> {
 
 /// Returns the URIs that nobody else may hold when an attempt at `task` starts: the task, also
 /// under its alias, its workspace, and the agent's name.
-pub(crate) fn of_start(task: &Task, agent: &AgentName) -> Vec<Uri> {
-    let mut uris = of_task(task);
-    uris.push(Uri::of_agent(agent));
+pub(crate) fn uris_of_start(task: &Task, agent: &AgentName) -> Vec<Uri> {
+    let mut uris = uris_of_task(task);
+    uris.push(Uri::for_agent(agent));
     uris
 }
 
 /// Returns the URIs of a task: the task, its workspace, and the task under its name in another
 /// tracker, as outsiders may claim it (`task://shop/bd-12`).
-pub(crate) fn of_task(task: &Task) -> Vec<Uri> {
-    let alias = task.alias.as_ref().filter(|alias| !alias.contains(['*', '?', '%']));
+pub(crate) fn uris_of_task(task: &Task) -> Vec<Uri> {
+    let alias = task
+        .alias
+        .as_ref()
+        .filter(|alias| !alias.contains(['*', '?', '%']));
     let alias = alias.and_then(|alias| Uri::new(&format!("task://{}/{alias}", task.project)).ok());
-    let own = [Uri::of_task(&task.project, task.id), Uri::of_workspace(&task.project, task.id)];
+    let own = [
+        Uri::for_task(&task.project, task.id),
+        Uri::for_workspace(&task.project, task.id),
+    ];
     own.into_iter().chain(alias).collect()
 }
 
 /// Returns the URIs that an attempt holds by running.
 pub(crate) fn held_by_attempt(attempt: &Attempt) -> Vec<Uri> {
-    let workspace = (!attempt.bare).then(|| Uri::of_workspace(&attempt.project, attempt.task));
-    let own = [Uri::of_task(&attempt.project, attempt.task), Uri::of_agent(&attempt.agent)];
+    let workspace =
+        (!attempt.no_workspace).then(|| Uri::for_workspace(&attempt.project, attempt.task));
+    let own = [
+        Uri::for_task(&attempt.project, attempt.task),
+        Uri::for_agent(&attempt.agent),
+    ];
     own.into_iter().chain(workspace).collect()
 }
 
 /// Returns the URIs that a landing holds while it is under way. The agent's name is not among them,
 /// because the agent no longer runs. Commits from a remote are nobody's work and hold nothing.
 pub(crate) fn held_by_landing(landing: &Landing) -> Vec<Uri> {
-    if landing.submission.joins.is_some() {
+    if landing.submission.merges_remote.is_some() {
         return vec![];
     }
-    vec![Uri::of_task(&landing.project, landing.task), Uri::of_workspace(&landing.project, landing.task)]
+    vec![
+        Uri::for_task(&landing.project, landing.task),
+        Uri::for_workspace(&landing.project, landing.task),
+    ]
 }
 
 /// Returns all URIs that work holds by running, with their owners.
-pub fn held_by_work(board: &Board) -> impl Iterator<Item = (Owner, Vec<Uri>)> {
-    let attempts = board.attempts.values().map(|attempt| (Owner::Attempt(attempt.id), held_by_attempt(attempt)));
-    let landings = board.landings.values().map(|landing| (Owner::Landing(landing.id), held_by_landing(landing)));
+pub fn held_by_work(board: &Board) -> impl Iterator<Item = (ClaimOwner, Vec<Uri>)> {
+    let attempts = board
+        .attempts
+        .values()
+        .map(|attempt| (ClaimOwner::Attempt(attempt.id), held_by_attempt(attempt)));
+    let landings = board
+        .landings
+        .values()
+        .map(|landing| (ClaimOwner::Landing(landing.id), held_by_landing(landing)));
     attempts.chain(landings)
 }
 
 /// Returns the running work of other parties that holds a URI that overlaps `uri`.
-pub(super) fn in_use(board: &Board, uri: &Uri, party: Party) -> Vec<(Owner, Uri)> {
+pub(super) fn uses_by_others(board: &Board, uri: &Uri, party: Party) -> Vec<(ClaimOwner, Uri)> {
     // A start was already checked against the state of its task, and attempts of one agent share
     // its name.
     if matches!(party, Party::Work(_) | Party::AnyWork) || !uri.is_identity() {
         return vec![];
     }
-    let is_others = |owner: &Owner| match party {
+    let is_others = |owner: &ClaimOwner| match party {
         Party::ByHand(asker) => !is_one_party(board, uri, asker, owner),
         _ => true,
     };
     if uri.is_pattern() {
-        let overlapping = |(owner, uris): (Owner, Vec<Uri>)| {
+        let overlapping = |(owner, uris): (ClaimOwner, Vec<Uri>)| {
             let theirs = uris.into_iter().find(|theirs| theirs.overlaps(uri))?;
             Some((owner, theirs))
         };
-        return held_by_work(board).filter_map(overlapping).filter(|(owner, _)| is_others(owner)).collect();
+        return held_by_work(board)
+            .filter_map(overlapping)
+            .filter(|(owner, _)| is_others(owner))
+            .collect();
     }
-    let attempts = board.attempts.values().filter(|attempt| attempt_has(attempt, uri)).map(|it| Owner::Attempt(it.id));
-    let landings = board.landings.values().filter(|landing| landing_has(landing, uri)).map(|it| Owner::Landing(it.id));
-    attempts.chain(landings).filter(is_others).map(|owner| (owner, uri.clone())).collect()
+    let attempts = board
+        .attempts
+        .values()
+        .filter(|attempt| does_attempt_hold(attempt, uri))
+        .map(|it| ClaimOwner::Attempt(it.id));
+    let landings = board
+        .landings
+        .values()
+        .filter(|landing| does_landing_hold(landing, uri))
+        .map(|it| ClaimOwner::Landing(it.id));
+    attempts
+        .chain(landings)
+        .filter(is_others)
+        .map(|owner| (owner, uri.clone()))
+        .collect()
 }
 
 /// Returns a sentence about running work, for the agent or person that it keeps waiting.
-pub(super) fn describe(board: &Board, owner: &Owner) -> String {
+pub(super) fn describe(board: &Board, owner: &ClaimOwner) -> String {
     let attempt = |attempt: &Arc<Attempt>| format!("{} works on {}", attempt.agent, attempt.task);
     let landing = |landing: &Arc<Landing>| format!("{} is landing", landing.task);
     match owner {
-        Owner::Attempt(id) => board.attempts.get(id).map(attempt).unwrap_or_default(),
-        Owner::Landing(id) => board.landings.get(id).map(landing).unwrap_or_default(),
-        Owner::Agent(_) => String::new(),
+        ClaimOwner::Attempt(id) => board.attempts.get(id).map(attempt).unwrap_or_default(),
+        ClaimOwner::Landing(id) => board.landings.get(id).map(landing).unwrap_or_default(),
+        ClaimOwner::Agent(_) => String::new(),
     }
 }
 
-fn attempt_has(attempt: &Attempt, uri: &Uri) -> bool {
+fn does_attempt_hold(attempt: &Attempt, uri: &Uri) -> bool {
     match uri.agent() {
         Some(agent) => attempt.agent.as_str() == agent,
-        None => uri.is_of(&attempt.project, attempt.task) && !(attempt.bare && uri.is_workspace()),
+        None => {
+            uri.names_task(&attempt.project, attempt.task)
+                && !(attempt.no_workspace && uri.is_workspace())
+        }
     }
 }
 
-fn landing_has(landing: &Landing, uri: &Uri) -> bool {
-    landing.submission.joins.is_none() && uri.is_of(&landing.project, landing.task)
+fn does_landing_hold(landing: &Landing, uri: &Uri) -> bool {
+    landing.submission.merges_remote.is_none() && uri.names_task(&landing.project, landing.task)
 }
 
 /// Returns the tasks whose alias is named in `uris`, so that a claim on the alias holds the task
 /// too.
-pub(super) fn aliased(board: &Board, uris: &[Uri]) -> Vec<Uri> {
+pub(super) fn tasks_by_alias(board: &Board, uris: &[Uri]) -> Vec<Uri> {
     let mut found = Vec::new();
     for uri in uris {
-        let Some((project, name)) = uri.as_str().strip_prefix("task://").and_then(|path| path.split_once('/')) else {
+        let Some((project, name)) = uri
+            .as_str()
+            .strip_prefix("task://")
+            .and_then(|path| path.split_once('/'))
+        else {
             continue;
         };
         if name.parse::<TaskId>().is_ok() || uri.is_pattern() {
             continue;
         }
-        let is_named = |task: &&Arc<Task>| task.alias.as_deref() == Some(name) && task.project.as_str() == project;
-        let tasks = board.tasks.values().filter(is_named).map(|task| Uri::of_task(&task.project, task.id));
+        let is_named = |task: &&Arc<Task>| {
+            task.alias.as_deref() == Some(name) && task.project.as_str() == project
+        };
+        let tasks = board
+            .tasks
+            .values()
+            .filter(is_named)
+            .map(|task| Uri::for_task(&task.project, task.id));
         found.extend(tasks.filter(|task| !uris.contains(task)));
     }
     found
 }
 
 /// Returns the holders that keep attempts of `agent` from using its name.
-pub(crate) fn name_holders(board: &Board, agent: &AgentName, now: Now) -> Vec<Holder> {
-    let uris = [Uri::of_agent(agent)];
-    conflicts(board, Wanted { uris: &uris, mode: Mode::Exclusive, line: None, party: Party::Work(agent) }, now)
+pub(crate) fn name_holders(board: &Board, agent: &AgentName, now: Now) -> Vec<ClaimHolder> {
+    let uris = [Uri::for_agent(agent)];
+    holders_conflicting_with(
+        board,
+        WantedUris {
+            uris: &uris,
+            mode: ClaimMode::Exclusive,
+            own_wait: None,
+            party: Party::Work(agent),
+        },
+        now,
+    )
 }
 
 /// Returns the holders that keep `task` from starting, except holders of its files or of its
 /// agent's name.
-pub(crate) fn task_holders(board: &Board, task: &Task, agent: Option<&AgentName>, now: Now) -> Vec<Holder> {
-    let uris = of_task(task);
+pub(crate) fn task_holders(
+    board: &Board,
+    task: &Task,
+    agent: Option<&AgentName>,
+    now: Now,
+) -> Vec<ClaimHolder> {
+    let uris = uris_of_task(task);
     let party = agent.map_or(Party::AnyWork, Party::Work);
-    conflicts(board, Wanted { uris: &uris, mode: Mode::Exclusive, line: None, party }, now)
+    holders_conflicting_with(
+        board,
+        WantedUris {
+            uris: &uris,
+            mode: ClaimMode::Exclusive,
+            own_wait: None,
+            party,
+        },
+        now,
+    )
 }
 
 /// Returns whether a claim or wait by hand on `theirs` belongs to the work's own agent or its lead,
 /// so that it does not keep the work from starting.
-pub(crate) fn is_own(board: &Board, party: Party, theirs: &Uri, holder: &Owner) -> bool {
-    let Party::Work(agent) = party else { return false };
-    theirs.is_identity() && agent_of(board, holder).is_some_and(|by_hand| stands_for(theirs, by_hand, agent))
+pub(crate) fn is_own(board: &Board, party: Party, theirs: &Uri, holder: &ClaimOwner) -> bool {
+    let Party::Work(agent) = party else {
+        return false;
+    };
+    theirs.is_identity()
+        && agent_of(board, holder).is_some_and(|by_hand| may_claim_for(theirs, by_hand, agent))
 }
 
 /// Returns whether a claim by hand on `uri` and running work belong to one party.
-fn is_one_party(board: &Board, uri: &Uri, by_hand: &Owner, work: &Owner) -> bool {
+fn is_one_party(board: &Board, uri: &Uri, by_hand: &ClaimOwner, work: &ClaimOwner) -> bool {
     match (agent_of(board, by_hand), agent_of(board, work)) {
-        (Some(by_hand), Some(work)) => stands_for(uri, by_hand, work),
+        (Some(by_hand), Some(work)) => may_claim_for(uri, by_hand, work),
         _ => false,
     }
 }
 
 /// Returns whether agent `by_hand` may claim what agent `work` holds: it is the same agent, or a
 /// worker below it. An agent's name belongs to that agent alone.
-fn stands_for(uri: &Uri, by_hand: &AgentName, work: &AgentName) -> bool {
-    if uri.agent().is_some() { by_hand == work } else { bus::is_of(work, by_hand) }
+fn may_claim_for(uri: &Uri, by_hand: &AgentName, work: &AgentName) -> bool {
+    if uri.agent().is_some() {
+        by_hand == work
+    } else {
+        bus::is_same_or_below(work, by_hand)
+    }
 }
 
-fn agent_of<'a>(board: &'a Board, owner: &'a Owner) -> Option<&'a AgentName> {
+fn agent_of<'a>(board: &'a Board, owner: &'a ClaimOwner) -> Option<&'a AgentName> {
     match owner {
-        Owner::Agent(name) => Some(name),
-        Owner::Attempt(id) => board.attempts.get(id).map(|attempt| &attempt.agent),
-        Owner::Landing(id) => board.landings.get(id).map(|landing| &landing.agent),
+        ClaimOwner::Agent(name) => Some(name),
+        ClaimOwner::Attempt(id) => board.attempts.get(id).map(|attempt| &attempt.agent),
+        ClaimOwner::Landing(id) => board.landings.get(id).map(|landing| &landing.agent),
     }
 }
 
@@ -189,19 +266,37 @@ fn agent_of<'a>(board: &'a Board, owner: &'a Owner) -> Option<&'a AgentName> {
 ///
 /// Known agents are the registered agents, the person or agent who asks, every name below one of
 /// these (`ada/worker-1`), and a project's own identity (`shop-dev`).
-pub fn check_known(board: &Board, agent: &AgentName, uris: &[Uri], by: &Actor) -> Result<(), Refusal> {
-    let registered = board.agents.contains_key(agent) || board.agents.keys().any(|known| bus::is_of(agent, known));
+pub fn check_agent_and_project(
+    board: &Board,
+    agent: &AgentName,
+    uris: &[Uri],
+    by: &Actor,
+) -> Result<(), Refusal> {
+    let registered = board.agents.contains_key(agent)
+        || board
+            .agents
+            .keys()
+            .any(|known| bus::is_same_or_below(agent, known));
     let is_caller = match by {
-        Actor::Person(name) => AgentName::new(name).is_ok_and(|person| bus::is_of(agent, &person)),
-        Actor::Agent(name) => bus::is_of(agent, name),
+        Actor::Person(name) => {
+            AgentName::new(name).is_ok_and(|person| bus::is_same_or_below(agent, &person))
+        }
+        Actor::Agent(name) => bus::is_same_or_below(agent, name),
         Actor::Regatta => true,
     };
-    let is_project = agent.as_str().strip_suffix("-dev").is_some_and(|name| has_project(board, name));
+    let is_project = agent
+        .as_str()
+        .strip_suffix("-dev")
+        .is_some_and(|name| has_project(board, name));
     if !(registered || is_caller || is_project) {
-        return Err(Refusal::NoSuchAgent { agent: agent.clone() });
+        return Err(Refusal::NoSuchAgent {
+            agent: agent.clone(),
+        });
     }
     for uri in uris {
-        let Some(project) = uri.project() else { continue };
+        let Some(project) = uri.project() else {
+            continue;
+        };
         if !has_project(board, project) {
             return match ProjectName::new(project) {
                 Ok(project) => Err(Refusal::NoSuchProject { project }),
@@ -217,6 +312,11 @@ pub fn check_known(board: &Board, agent: &AgentName, uris: &[Uri], by: &Actor) -
 
 /// Returns whether a project has this name, or matches it as a pattern.
 fn has_project(board: &Board, name: &str) -> bool {
-    let Ok(pattern) = PathPattern::new(name) else { return false };
-    board.projects.keys().any(|project| pattern.matches(project.as_str()))
+    let Ok(pattern) = PathPattern::new(name) else {
+        return false;
+    };
+    board
+        .projects
+        .keys()
+        .any(|project| pattern.matches(project.as_str()))
 }

@@ -39,7 +39,7 @@ impl fmt::Display for Actor {
 
 impl Actor {
     /// Returns the actor's name for people.
-    pub fn who(&self) -> &str {
+    pub fn display_name(&self) -> &str {
         match self {
             Actor::Person(name) => name,
             Actor::Agent(name) => name.as_str(),

@@ -1,86 +1,146 @@
 //! Starting a mission together with all its tasks.
 
 use crate::board::Draft;
-use crate::graph::Step;
+use crate::graph::PlanStep;
 use crate::ids::{Now, TaskId};
-use crate::manifest::{self, Part, Rules};
+use crate::manifest::{self, OwnershipRules, OwnershipTask};
 use crate::refusal::Refusal;
 use crate::{mission, task};
 
-use super::{Outcome, PlannedTask};
+use super::{CommandOutcome, PlannedTask};
 
 /// Starts a mission with all its tasks at once. Either the whole plan is added to the board, or
 /// nothing.
 pub(super) fn start_mission(
     draft: &mut Draft,
-    ask: mission::Start,
+    ask: mission::StartMission,
     tasks: Vec<PlannedTask>,
     adopt: Vec<TaskId>,
     now: Now,
-) -> Result<Outcome, Refusal> {
+) -> Result<CommandOutcome, Refusal> {
     if tasks.is_empty() && adopt.is_empty() {
-        return Err(Refusal::invalid("a mission needs a task", "put [[task]] tables into the plan"));
-    }
-    if let Some((nth, wrong)) = tasks
-        .iter()
-        .enumerate()
-        .find_map(|(nth, it)| it.after.iter().find(|on| **on >= tasks.len()).map(|on| (nth, *on)))
-    {
         return Err(Refusal::invalid(
-            format!("task {} of the plan waits for task {}, which is not in it", nth + 1, wrong + 1),
+            "a mission needs a task",
+            "put [[task]] tables into the plan",
+        ));
+    }
+    if let Some((nth, wrong)) = tasks.iter().enumerate().find_map(|(nth, it)| {
+        it.after
+            .iter()
+            .find(|on| **on >= tasks.len())
+            .map(|on| (nth, *on))
+    }) {
+        return Err(Refusal::invalid(
+            format!(
+                "task {} of the plan waits for task {}, which is not in it",
+                nth + 1,
+                wrong + 1
+            ),
             "name a task of the same plan",
         ));
     }
     let first = draft.board().counters.task + 1;
-    let steps = lay_out(draft, &ask, &tasks, &adopt)?;
+    let steps = plan_steps(draft, &ask, &tasks, &adopt)?;
     let project = ask.project.clone();
     let id = mission::start(draft, ask, now)?;
     let mut ids = Vec::with_capacity(tasks.len());
     let mut later: Vec<(TaskId, Vec<TaskId>)> = Vec::new();
     let adopted = steps[tasks.len()..].to_vec();
     for (nth, (planned, step)) in tasks.into_iter().zip(steps).enumerate() {
-        let mut add = task::Add { project: project.clone(), ..planned.task };
+        let mut add = task::AddTask {
+            project: project.clone(),
+            ..planned.task
+        };
         // A blocker further down the plan does not exist yet. It is added when all tasks exist.
-        let (before, after): (Vec<usize>, Vec<usize>) = planned.after.iter().partition(|it| **it < nth);
-        add.blocked_by.extend(before.iter().map(|it| TaskId(first + *it as u64)));
+        let (before, after): (Vec<usize>, Vec<usize>) =
+            planned.after.iter().partition(|it| **it < nth);
+        add.blocked_by
+            .extend(before.iter().map(|it| TaskId(first + *it as u64)));
         let own = add.blocked_by.clone();
         let task = task::add(draft, add, Some((id, step)), now)?;
         if !after.is_empty() {
-            later.push((task, own.into_iter().chain(after.iter().map(|it| TaskId(first + *it as u64))).collect()));
+            later.push((
+                task,
+                own.into_iter()
+                    .chain(after.iter().map(|it| TaskId(first + *it as u64)))
+                    .collect(),
+            ));
         }
         if let Some(agent) = planned.assign {
-            task::assign(draft, task, Some(agent), task::How::Queue, now)?;
+            task::assign(draft, task, Some(agent), task::AssignMode::Queue, now)?;
         }
         ids.push(task);
     }
     for (task, blocked_by) in later {
-        task::edit(draft, task, task::Edit { blocked_by: Some(blocked_by), ..task::Edit::default() })?;
+        task::edit(
+            draft,
+            task,
+            task::EditTask {
+                blocked_by: Some(blocked_by),
+                ..task::EditTask::default()
+            },
+        )?;
     }
     for (task, step) in adopt.into_iter().zip(adopted) {
         task::adopt(draft, task, (id, step), &project)?;
         ids.push(task);
     }
-    Ok(Outcome::Mission { mission: id, tasks: ids })
+    Ok(CommandOutcome::Mission {
+        mission: id,
+        tasks: ids,
+    })
 }
 
 /// Returns the step of each task of a mission: first the tasks of the plan, then the adopted tasks,
 /// in their order.
-fn lay_out(draft: &Draft, ask: &mission::Start, tasks: &[PlannedTask], adopt: &[TaskId]) -> Result<Vec<Step>, Refusal> {
+fn plan_steps(
+    draft: &Draft,
+    ask: &mission::StartMission,
+    tasks: &[PlannedTask],
+    adopt: &[TaskId],
+) -> Result<Vec<PlanStep>, Refusal> {
     let board = draft.board();
-    let place = |id: &TaskId| adopt.iter().position(|it| it == id).map(|it| tasks.len() + it);
-    let planned = tasks.iter().map(|it| Part {
+    let place = |id: &TaskId| {
+        adopt
+            .iter()
+            .position(|it| it == id)
+            .map(|it| tasks.len() + it)
+    };
+    let planned = tasks.iter().map(|it| OwnershipTask {
         files: it.task.files.clone(),
-        after: it.after.iter().copied().chain(it.task.blocked_by.iter().filter_map(place)).collect(),
+        after: it
+            .after
+            .iter()
+            .copied()
+            .chain(it.task.blocked_by.iter().filter_map(place))
+            .collect(),
     });
     let adopted = adopt.iter().map(|id| match board.tasks.get(id) {
-        Some(task) => Part { files: task.files.clone(), after: task.blocked_by.iter().filter_map(place).collect() },
-        None => Part::default(), // adopting the task is refused later
+        Some(task) => OwnershipTask {
+            files: task.files.clone(),
+            after: task.blocked_by.iter().filter_map(place).collect(),
+        },
+        None => OwnershipTask::default(), // adopting the task is refused later
     });
-    let parts: Vec<Part> = planned.chain(adopted).collect();
-    let run = board.projects.get(&ask.project).map(|it| it.settings.run.clone()).unwrap_or_default();
-    let rules = Rules { run: &run, serial: &ask.serial, isolate: ask.isolate };
+    let parts: Vec<OwnershipTask> = planned.chain(adopted).collect();
+    let run = board
+        .projects
+        .get(&ask.project)
+        .map(|it| it.settings.run.clone())
+        .unwrap_or_default();
+    let rules = OwnershipRules {
+        run: &run,
+        serial: &ask.serial,
+        isolate: ask.isolate,
+    };
     let first = board.counters.task + 1;
-    let name = |it: usize| adopt.get(it.wrapping_sub(tasks.len())).copied().unwrap_or(TaskId(first + it as u64));
-    manifest::mission_steps(&parts, rules, ask.mode)
-        .map_err(|cycle| Refusal::Cycle { tasks: cycle.into_iter().map(name).collect() })
+    let name = |it: usize| {
+        adopt
+            .get(it.wrapping_sub(tasks.len()))
+            .copied()
+            .unwrap_or(TaskId(first + it as u64))
+    };
+    manifest::mission_steps(&parts, rules, ask.mode).map_err(|cycle| Refusal::Cycle {
+        tasks: cycle.into_iter().map(name).collect(),
+    })
 }

@@ -7,13 +7,13 @@ use crate::board::Draft;
 use crate::ids::{ApprovalId, ConversationId, Now};
 use crate::refusal::Refusal;
 
-use super::{Conversation, change, find, of_task};
+use super::{Conversation, find, find_by_task, record_change};
 
 /// The tone of a note.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
-pub enum Tone {
+pub enum NoteTone {
     Plain,
     Good,
     Trouble,
@@ -25,7 +25,7 @@ pub enum Tone {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case", tag = "what")]
-pub enum What {
+pub enum PostContent {
     /// A sign that this message was seen.
     Seen {
         source: String,
@@ -44,7 +44,7 @@ pub enum What {
         approval: ApprovalId,
     },
     Note {
-        tone: Tone,
+        tone: NoteTone,
         text: String,
     },
     /// A pull request for the pushed branch.
@@ -54,10 +54,11 @@ pub enum What {
 /// A piece of output for people.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct Post {
-    pub n: u64,
+pub struct ThreadPost {
+    #[serde(rename = "n")]
+    pub number: u64,
     #[serde(flatten)]
-    pub what: What,
+    pub content: PostContent,
     /// The present stage. It rises when the content changes for good.
     pub stage: u32,
     /// The last stage that was shown.
@@ -73,71 +74,110 @@ pub struct Post {
     pub answer: Option<String>,
     /// The reason why the post can never be shown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub dead: Option<String>,
+    #[serde(rename = "dead")]
+    pub failure: Option<String>,
 }
 
-impl Post {
+impl ThreadPost {
     /// Returns whether a newer stage must still be shown.
     pub fn is_due(&self) -> bool {
-        self.shown < self.stage && self.dead.is_none()
+        self.shown < self.stage && self.failure.is_none()
     }
 
     pub(super) fn is_of_turn(&self, n: u64) -> bool {
-        matches!(self.what, What::Turn { turn } if turn == n)
+        matches!(self.content, PostContent::Turn { turn } if turn == n)
     }
 }
 
 /// The outcome of showing a post.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Shown {
+pub enum ShowOutcome {
     /// This stage is visible under these ids.
-    As { stage: u32, refs: Vec<String> },
+    #[serde(rename = "as")]
+    Visible { stage: u32, refs: Vec<String> },
     /// The post can never be shown.
     Never { why: String },
 }
 
 /// Adds a post at its first stage.
-fn push(it: &mut Conversation, what: What) {
+fn add_post(it: &mut Conversation, what: PostContent) {
     it.post_count += 1;
-    let post =
-        Post { n: it.post_count, what, stage: 1, shown: 0, begun: false, refs: vec![], answer: None, dead: None };
+    let post = ThreadPost {
+        number: it.post_count,
+        content: what,
+        stage: 1,
+        shown: 0,
+        begun: false,
+        refs: vec![],
+        answer: None,
+        failure: None,
+    };
     it.posts.push(post);
 }
 
-pub(super) fn seen(it: &mut Conversation, source: &str) {
-    push(it, What::Seen { source: source.to_owned() });
+pub(super) fn add_seen(it: &mut Conversation, source: &str) {
+    add_post(
+        it,
+        PostContent::Seen {
+            source: source.to_owned(),
+        },
+    );
 }
 
-pub(super) fn queued(it: &mut Conversation, turn: u64, ahead: usize) {
-    push(it, What::Queued { turn, ahead });
+pub(super) fn add_queued(it: &mut Conversation, turn: u64, ahead: usize) {
+    add_post(it, PostContent::Queued { turn, ahead });
 }
 
-pub(super) fn turn(it: &mut Conversation, turn: u64) {
-    push(it, What::Turn { turn });
+pub(super) fn add_turn(it: &mut Conversation, turn: u64) {
+    add_post(it, PostContent::Turn { turn });
 }
 
-pub(super) fn note(it: &mut Conversation, tone: Tone, text: String) {
-    push(it, What::Note { tone, text });
+pub(super) fn add_note(it: &mut Conversation, tone: NoteTone, text: String) {
+    add_post(it, PostContent::Note { tone, text });
 }
 
 /// Adds a post for a pull request after a push, once per branch. After a branch has landed, the
 /// next work has another branch.
-pub(super) fn pull(it: &mut Conversation) {
-    let pushed = it.pushed.as_ref().is_some_and(|it| it.trouble.is_none());
-    let branch = it.turns.iter().rev().find_map(|it| it.work.as_ref()).map(|it| it.branch.as_str());
-    let has = it.pull.as_ref().is_some_and(|it| it.branch.is_none() || it.branch.as_deref() == branch);
-    if pushed && !has && !it.posts.iter().any(|it| it.what == What::Pull && it.is_due()) {
-        push(it, What::Pull);
+pub(super) fn add_pull_request(it: &mut Conversation) {
+    let pushed = it.pushed.as_ref().is_some_and(|it| it.failure.is_none());
+    let branch = it
+        .turns
+        .iter()
+        .rev()
+        .find_map(|it| it.work.as_ref())
+        .map(|it| it.branch.as_str());
+    let has = it
+        .pull
+        .as_ref()
+        .is_some_and(|it| it.branch.is_none() || it.branch.as_deref() == branch);
+    if pushed
+        && !has
+        && !it
+            .posts
+            .iter()
+            .any(|it| it.content == PostContent::Pull && it.is_due())
+    {
+        add_post(it, PostContent::Pull);
     }
 }
 
 /// Raises the stage of the posts of turns that ended, and of the last ended turn in any case.
 pub(super) fn restage_last_turn(it: &mut Conversation) {
-    let ended: Vec<u64> = it.turns.iter().filter(|it| it.ended_wall.is_some()).map(|it| it.n).collect();
-    let last = it.turns.iter().rev().find(|it| it.ended_wall.is_some()).map(|it| it.n);
+    let ended: Vec<u64> = it
+        .turns
+        .iter()
+        .filter(|it| it.ended_unix_ms.is_some())
+        .map(|it| it.number)
+        .collect();
+    let last = it
+        .turns
+        .iter()
+        .rev()
+        .find(|it| it.ended_unix_ms.is_some())
+        .map(|it| it.number);
     for post in &mut it.posts {
-        if let What::Turn { turn } = post.what
+        if let PostContent::Turn { turn } = post.content
             && (post.stage == 1 && ended.contains(&turn) || Some(turn) == last)
         {
             post.stage += 1;
@@ -147,10 +187,14 @@ pub(super) fn restage_last_turn(it: &mut Conversation) {
 
 /// Raises the stage of a "waits" post whose message no longer waits.
 pub(super) fn restage_queued(it: &mut Conversation) {
-    let waits: Vec<u64> =
-        it.turns.iter().filter(|turn| turn.state == super::TurnState::Queued).map(|turn| turn.n).collect();
+    let waits: Vec<u64> = it
+        .turns
+        .iter()
+        .filter(|turn| turn.state == super::TurnState::Queued)
+        .map(|turn| turn.number)
+        .collect();
     for post in &mut it.posts {
-        if let What::Queued { turn, .. } = post.what
+        if let PostContent::Queued { turn, .. } = post.content
             && post.stage == 1
             && !waits.contains(&turn)
         {
@@ -160,60 +204,93 @@ pub(super) fn restage_queued(it: &mut Conversation) {
 }
 
 /// Posts an agent's request in its thread.
-pub(crate) fn asked(draft: &mut Draft, approval: ApprovalId, now: Now) {
-    let Some(asked) = draft.board().approvals.get(&approval).cloned() else { return };
-    let Some(mut it) = of_task(draft.board(), asked.task).filter(|_| asked.is_open()) else { return };
-    push(&mut it, What::Ask { approval });
-    change(draft, it, now);
+pub(crate) fn on_approval_asked(draft: &mut Draft, approval: ApprovalId, now: Now) {
+    let Some(asked) = draft.board().approvals.get(&approval).cloned() else {
+        return;
+    };
+    let Some(mut it) = find_by_task(draft.board(), asked.task).filter(|_| asked.is_open()) else {
+        return;
+    };
+    add_post(&mut it, PostContent::Ask { approval });
+    record_change(draft, it, now);
 }
 
 /// Posts in the thread that a request was answered or withdrawn.
-pub(crate) fn decided(draft: &mut Draft, approval: ApprovalId, how: String, now: Now) {
-    let found = draft.board().conversations.values().find(|it| has(it, approval));
-    let Some(mut it) = found.map(|it| Conversation::clone(it)) else { return };
-    for post in it.posts.iter_mut().filter(|it| it.what == What::Ask { approval } && it.answer.is_none()) {
+pub(crate) fn on_approval_decided(draft: &mut Draft, approval: ApprovalId, how: String, now: Now) {
+    let found = draft
+        .board()
+        .conversations
+        .values()
+        .find(|it| has_approval_post(it, approval));
+    let Some(mut it) = found.map(|it| Conversation::clone(it)) else {
+        return;
+    };
+    for post in it
+        .posts
+        .iter_mut()
+        .filter(|it| it.content == PostContent::Ask { approval } && it.answer.is_none())
+    {
         post.stage += 1;
         post.answer = Some(how.chars().take(400).collect());
     }
-    change(draft, it, now);
+    record_change(draft, it, now);
 }
 
-fn has(it: &Conversation, approval: ApprovalId) -> bool {
-    it.posts.iter().any(|it| it.what == What::Ask { approval } && it.answer.is_none())
+fn has_approval_post(it: &Conversation, approval: ApprovalId) -> bool {
+    it.posts
+        .iter()
+        .any(|it| it.content == PostContent::Ask { approval } && it.answer.is_none())
 }
 
 /// Records that a bridge begins to make a post.
-pub(super) fn begin(draft: &mut Draft, id: ConversationId, n: u64, now: Now) -> Result<(), Refusal> {
+pub(super) fn begin_post(
+    draft: &mut Draft,
+    id: ConversationId,
+    n: u64,
+    now: Now,
+) -> Result<(), Refusal> {
     let mut it = find(draft.board(), id)?;
-    let Some(post) = it.posts.iter_mut().find(|it| it.n == n) else { return Ok(()) };
+    let Some(post) = it.posts.iter_mut().find(|it| it.number == n) else {
+        return Ok(());
+    };
     if !post.begun {
         post.begun = true;
-        change(draft, it, now);
+        record_change(draft, it, now);
     }
     Ok(())
 }
 
 /// Records the outcome of showing a post.
-pub(super) fn show(draft: &mut Draft, id: ConversationId, n: u64, shown: Shown, now: Now) -> Result<(), Refusal> {
-    let Ok(mut it) = find(draft.board(), id) else { return Ok(()) };
-    let Some(post) = it.posts.iter_mut().find(|it| it.n == n) else { return Ok(()) };
+pub(super) fn on_shown(
+    draft: &mut Draft,
+    id: ConversationId,
+    n: u64,
+    shown: ShowOutcome,
+    now: Now,
+) -> Result<(), Refusal> {
+    let Ok(mut it) = find(draft.board(), id) else {
+        return Ok(());
+    };
+    let Some(post) = it.posts.iter_mut().find(|it| it.number == n) else {
+        return Ok(());
+    };
     match shown {
-        Shown::As { stage, refs } => {
+        ShowOutcome::Visible { stage, refs } => {
             post.shown = post.shown.max(stage.min(post.stage));
             (post.refs, post.begun) = (refs, true);
         }
-        Shown::Never { why } => post.dead = Some(why.chars().take(500).collect()),
+        ShowOutcome::Never { why } => post.failure = Some(why.chars().take(500).collect()),
     }
-    change(draft, it, now);
+    record_change(draft, it, now);
     Ok(())
 }
 
 /// Drops the oldest posts that need not be shown any more.
-pub(super) fn trim(it: &mut Conversation) {
-    while it.posts.len() > super::MOST_POSTS {
-        let working = it.working().map(|it| it.n);
+pub(super) fn trim_posts(it: &mut Conversation) {
+    while it.posts.len() > super::MAX_POSTS {
+        let working = it.current_turn().map(|it| it.number);
         let old = it.posts.iter().position(|it| {
-            let open = matches!(it.what, What::Ask { .. }) && it.answer.is_none();
+            let open = matches!(it.content, PostContent::Ask { .. }) && it.answer.is_none();
             !it.is_due() && !open && working.is_none_or(|n| !it.is_of_turn(n))
         });
         match old {

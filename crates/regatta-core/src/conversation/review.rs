@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Conversation, Hear};
+use super::{Conversation, ThreadMessage};
 
 /// A pull request that Regatta did not open, as its service shows it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -16,17 +16,17 @@ pub struct PullRequest {
 
 /// The object of a request for a review.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Target {
+pub enum ReviewTarget {
     /// The pull request of this number.
     Number(u64),
     /// The pull request that the thread belongs to.
-    Here,
+    ThisThread,
 }
 
 /// Words in a request for a review that name no object.
-const FILLERS: [&str; 16] = [
-    "please", "now", "again", "the", "a", "my", "pull", "request", "pr", "this", "that", "it", "of", "here", "for",
-    "me",
+const FILLER_WORDS: [&str; 16] = [
+    "please", "now", "again", "the", "a", "my", "pull", "request", "pr", "this", "that", "it",
+    "of", "here", "for", "me",
 ];
 
 /// Returns whether a message asks for a review.
@@ -35,7 +35,7 @@ pub fn asks_for_review(text: &str) -> bool {
 }
 
 /// Returns the number after the first `#` that has one.
-pub fn number_in(text: &str) -> Option<u64> {
+pub fn first_number(text: &str) -> Option<u64> {
     text.split('#').skip(1).find_map(|rest| {
         let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();
         digits.parse().ok()
@@ -45,48 +45,62 @@ pub fn number_in(text: &str) -> Option<u64> {
 /// Returns the object to review if a message names a pull request (`review PR #42`), or asks for a
 /// review and nothing else (`review it`). Other messages, such as "review the login page", describe
 /// the object themselves, so the result is `None`.
-pub fn target(text: &str) -> Option<Target> {
+pub fn review_target(text: &str) -> Option<ReviewTarget> {
     let mut rest = words(text).skip_while(|word| !matches!(&**word, "review" | "reviews"));
     rest.next()?;
     let rest: Vec<String> = rest.collect();
     // Only the words directly after "review" are its object.
-    let object = rest.iter().take_while(|word| FILLERS.contains(&word.as_str()));
-    let names_pull = object.into_iter().any(|word| matches!(word.as_str(), "pr" | "pull"));
+    let object = rest
+        .iter()
+        .take_while(|word| FILLER_WORDS.contains(&word.as_str()));
+    let names_pull = object
+        .into_iter()
+        .any(|word| matches!(word.as_str(), "pr" | "pull"));
     if names_pull {
-        return Some(number_in(text).map_or(Target::Here, Target::Number));
+        return Some(first_number(text).map_or(ReviewTarget::ThisThread, ReviewTarget::Number));
     }
     let names_something = |word: &str| {
-        let is_number = word.trim_start_matches("pr").chars().all(|c| c.is_ascii_digit());
-        !FILLERS.contains(&word) && !is_number
+        let is_number = word
+            .trim_start_matches("pr")
+            .chars()
+            .all(|c| c.is_ascii_digit());
+        !FILLER_WORDS.contains(&word) && !is_number
     };
     if rest.iter().any(|word| names_something(word)) {
         return None;
     }
-    Some(number_in(text).map_or(Target::Here, Target::Number))
+    Some(first_number(text).map_or(ReviewTarget::ThisThread, ReviewTarget::Number))
 }
 
 /// Returns the words of a text in lower case, without mentions and punctuation.
 fn words(text: &str) -> impl Iterator<Item = String> + '_ {
-    let parts = text.split_whitespace().filter(|part| !part.starts_with('@'));
+    let parts = text
+        .split_whitespace()
+        .filter(|part| !part.starts_with('@'));
     let parts = parts.flat_map(|part| part.split(|c: char| !c.is_alphanumeric()));
     parts.filter(|word| !word.is_empty()).map(str::to_lowercase)
 }
 
 /// Returns the reason why nothing can be reviewed, for a message that asks only for a review.
-pub(super) fn nothing_to_review(it: &Conversation, ask: &Hear, has_work: bool) -> Option<String> {
+pub(super) fn nothing_to_review(
+    it: &Conversation,
+    ask: &ThreadMessage,
+    has_work: bool,
+) -> Option<String> {
     if has_work || ask.pull.is_some() || ask.context.is_some() {
         return None;
     }
-    match target(&ask.text)? {
-        Target::Number(number) => Some(format!(
-            "I cannot read a pull request #{number} from here, so nothing was reviewed. Ask on the pull request itself, or \
+    match review_target(&ask.text)? {
+        ReviewTarget::Number(number) => Some(format!(
+            "I cannot read a pull request #{number} from here, so nothing was reviewed. Ask on the \
+             pull request itself, or \
              name one that an agent here has opened."
         )),
         // In a later message, "it" can mean something that was said before.
-        Target::Here if it.turn_count == 0 => {
-            Some("There is nothing here to review. Say what to look at, as in `review PR #42`.".into())
-        }
-        Target::Here => None,
+        ReviewTarget::ThisThread if it.turn_count == 0 => Some(
+            "There is nothing here to review. Say what to look at, as in `review PR #42`.".into(),
+        ),
+        ReviewTarget::ThisThread => None,
     }
 }
 
@@ -97,22 +111,31 @@ mod tests {
     #[test]
     fn a_review_request_names_a_number_or_the_thread() {
         for (text, wanted) in [
-            ("review this PR", Some(Target::Here)),
-            ("review it, please", Some(Target::Here)),
-            ("can you review this?", Some(Target::Here)),
-            ("@claude-bot review", Some(Target::Here)),
-            ("review PR #42", Some(Target::Number(42))),
-            ("please review pull request #7 again", Some(Target::Number(7))),
-            ("review #9", Some(Target::Number(9))),
+            ("review this PR", Some(ReviewTarget::ThisThread)),
+            ("review it, please", Some(ReviewTarget::ThisThread)),
+            ("can you review this?", Some(ReviewTarget::ThisThread)),
+            ("@claude-bot review", Some(ReviewTarget::ThisThread)),
+            ("review PR #42", Some(ReviewTarget::Number(42))),
+            (
+                "please review pull request #7 again",
+                Some(ReviewTarget::Number(7)),
+            ),
+            ("review #9", Some(ReviewTarget::Number(9))),
             ("review the login page", None),
             ("review this: fn main() {}", None),
-            ("review PR #42 and check for security issues", Some(Target::Number(42))),
-            ("review this PR and check for security issues", Some(Target::Here)),
+            (
+                "review PR #42 and check for security issues",
+                Some(ReviewTarget::Number(42)),
+            ),
+            (
+                "review this PR and check for security issues",
+                Some(ReviewTarget::ThisThread),
+            ),
             ("review the fix for #12", None),
             ("fix the bug", None),
             ("the reviewer was wrong", None),
         ] {
-            assert_eq!(target(text), wanted, "{text}");
+            assert_eq!(review_target(text), wanted, "{text}");
         }
         assert!(asks_for_review("Review the tests") && !asks_for_review("preview it"));
     }

@@ -1,22 +1,22 @@
 //! The contents of the inbox: derives everything that needs a person from the board.
 
+use crate::agent_protocol::{AgentRequest, RequestContent};
 use crate::approval::{self, Approval};
 use crate::attempt::Attempt;
 use crate::board::Board;
-use crate::bridge::{self, Bridge};
-use crate::budget::{self, Short};
+use crate::bridge_health::{self, Bridge};
+use crate::budget::{self, NearLimit};
 use crate::ids::{AgentName, Now, ProjectName, TaskId};
 use crate::landing::Landing;
 use crate::policy;
-use crate::provider::Parked;
-use crate::session::{Ask, Want};
-use crate::task::{Status, Task};
+use crate::provider_outage::ProviderOutage;
+use crate::task::{Task, TaskStatus};
 
-use super::{Item, Snooze};
+use super::{InboxItem, Snooze};
 
 /// The kind of an inbox item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Kind {
+pub enum InboxKind {
     /// An agent asks for permission to do something.
     Permission,
     /// An agent asks a question.
@@ -41,44 +41,44 @@ pub enum Kind {
     Request,
 }
 
-impl Kind {
-    pub const ALL: [Kind; 11] = [
-        Kind::Permission,
-        Kind::Question,
-        Kind::Review,
-        Kind::Task,
-        Kind::Landing,
-        Kind::Failed,
-        Kind::Stuck,
-        Kind::Budget,
-        Kind::Credential,
-        Kind::Setup,
-        Kind::Request,
+impl InboxKind {
+    pub const ALL: [InboxKind; 11] = [
+        InboxKind::Permission,
+        InboxKind::Question,
+        InboxKind::Review,
+        InboxKind::Task,
+        InboxKind::Landing,
+        InboxKind::Failed,
+        InboxKind::Stuck,
+        InboxKind::Budget,
+        InboxKind::Credential,
+        InboxKind::Setup,
+        InboxKind::Request,
     ];
 
     /// Returns the word that people and programs see.
-    pub fn word(self) -> &'static str {
+    pub fn name(self) -> &'static str {
         match self {
-            Kind::Permission => "permission",
-            Kind::Question => "question",
-            Kind::Review => "review",
-            Kind::Task => "task",
-            Kind::Landing => "landing",
-            Kind::Failed => "failed",
-            Kind::Stuck => "stuck",
-            Kind::Budget => "budget",
-            Kind::Credential => "credential",
-            Kind::Setup => "setup",
-            Kind::Request => "request",
+            InboxKind::Permission => "permission",
+            InboxKind::Question => "question",
+            InboxKind::Review => "review",
+            InboxKind::Task => "task",
+            InboxKind::Landing => "landing",
+            InboxKind::Failed => "failed",
+            InboxKind::Stuck => "stuck",
+            InboxKind::Budget => "budget",
+            InboxKind::Credential => "credential",
+            InboxKind::Setup => "setup",
+            InboxKind::Request => "request",
         }
     }
 }
 
 /// An open inbox item.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Open {
-    pub item: Item,
-    pub kind: Kind,
+pub struct OpenItem {
+    pub item: InboxItem,
+    pub kind: InboxKind,
     pub task: Option<TaskId>,
     /// `None` if it concerns the whole fleet.
     pub project: Option<ProjectName>,
@@ -87,41 +87,60 @@ pub struct Open {
     pub subject: String,
     /// Reason why a person must decide.
     pub why: String,
-    pub since_wall: u64,
-    pub escalated: bool,
+    pub since_unix_ms: u64,
+    pub is_escalated: bool,
     pub snoozed: Option<Snooze>,
     /// The whole request, if it comes from an agent.
-    pub ask: Option<Ask>,
+    pub request: Option<AgentRequest>,
 }
 
 /// Returns everything that needs a person, the longest waiting first and postponed items last.
-pub fn open(board: &Board, now: Now) -> Vec<Open> {
-    let asked = board.approvals.values().filter(|it| it.is_open()).map(|it| asked(board, it));
-    let tasks = board.tasks.values().filter_map(|it| of_task(board, it));
-    let failed = board.failed.values().map(|it| about(Kind::Failed, it, "it failed without a reason"));
+pub fn open_items(board: &Board, now: Now) -> Vec<OpenItem> {
+    let asked = board
+        .approvals
+        .values()
+        .filter(|it| it.is_open())
+        .map(|it| approval_item(board, it));
+    let tasks = board.tasks.values().filter_map(|it| task_item(board, it));
+    let failed = board
+        .failed
+        .values()
+        .map(|it| item_about_task(InboxKind::Failed, it, "it failed without a reason"));
     let stuck = board.attempts.values().filter_map(|it| {
-        let since_wall = it.quiet_wall.filter(|_| is_stuck(it))?;
+        let since_wall = it.quiet_since_unix_ms.filter(|_| is_stuck(it))?;
         let task = board.tasks.get(&it.task)?;
         let most = crate::refusal::seconds(board.limits.silence_ms);
-        Some(Open {
-            item: Item::Attempt(it.id),
+        Some(OpenItem {
+            item: InboxItem::Attempt(it.id),
             agent: Some(it.agent.clone()),
-            why: format!("{} has been silent for long; after {most} it is stopped automatically", it.id),
-            since_wall,
+            why: format!(
+                "{} has been silent for long; after {most} it is stopped automatically",
+                it.id
+            ),
+            since_unix_ms: since_wall,
             snoozed: it.snoozed,
-            ..about(Kind::Stuck, task, "")
+            ..item_about_task(InboxKind::Stuck, task, "")
         })
     });
-    let budgets = budget::short(board, now).into_iter().filter_map(|it| of_budget(board, it, now));
-    let credentials = board.agents.keys().filter_map(|name| Some(of_agent(name, broken(board, name)?)));
-    let bridges = bridge::broken(board).map(|(bridge, it)| of_bridge(bridge, it));
+    let budgets = budget::near_limits(board, now)
+        .into_iter()
+        .filter_map(|it| budget_item(board, it, now));
+    let credentials = board
+        .agents
+        .keys()
+        .filter_map(|name| Some(agent_item(name, agent_problem(board, name)?)));
+    let bridges = bridge_health::broken_bridges(board).map(|(bridge, it)| bridge_item(bridge, it));
     let requests = board.conversations.values().filter_map(|it| {
         let first = it.held.first()?;
         let more = it.held.len() - 1;
-        let more = if more > 0 { format!(" (and {more} more)") } else { String::new() };
-        Some(Open {
-            item: Item::Request(it.id),
-            kind: Kind::Request,
+        let more = if more > 0 {
+            format!(" (and {more} more)")
+        } else {
+            String::new()
+        };
+        Some(OpenItem {
+            item: InboxItem::Request(it.id),
+            kind: InboxKind::Request,
             task: it.task,
             project: Some(it.project.clone()),
             agent: Some(it.agent.clone()),
@@ -130,197 +149,259 @@ pub fn open(board: &Board, now: Now) -> Vec<Open> {
                 "{} ({}:{}) asks in {} and is not on the list of people who may",
                 first.by.name, it.service, first.by.id, it.title
             ),
-            since_wall: first.wall,
-            escalated: false,
+            since_unix_ms: first.unix_ms,
+            is_escalated: false,
             snoozed: None,
-            ask: None,
+            request: None,
         })
     });
-    let all = asked.chain(tasks).chain(failed).chain(stuck).chain(budgets).chain(credentials).chain(bridges);
+    let all = asked
+        .chain(tasks)
+        .chain(failed)
+        .chain(stuck)
+        .chain(budgets)
+        .chain(credentials)
+        .chain(bridges);
     let all = all.chain(requests);
-    let mut all: Vec<Open> = all.collect();
-    all.sort_by_key(|it| (it.snoozed.is_some(), it.since_wall));
+    let mut all: Vec<OpenItem> = all.collect();
+    all.sort_by_key(|it| (it.snoozed.is_some(), it.since_unix_ms));
     all
 }
 
 /// Returns whether an open task needs a person before it can continue.
-pub(super) fn needs_somebody(board: &Board, task: &Task) -> bool {
+pub(super) fn needs_person(board: &Board, task: &Task) -> bool {
     match task.status {
-        Status::NeedsHuman | Status::InReview => true,
-        Status::Landing => hindered(board, task).is_some(),
+        TaskStatus::NeedsHuman | TaskStatus::InReview => true,
+        TaskStatus::Landing => landing_needing_person(board, task).is_some(),
         _ => false,
     }
 }
 
 /// Returns a task's landing if it waits for a person, even while a retry checks if the person has
 /// acted.
-fn hindered<'a>(board: &'a Board, task: &Task) -> Option<&'a Landing> {
+fn landing_needing_person<'a>(board: &'a Board, task: &Task) -> Option<&'a Landing> {
     let landing = board.landings.get(&task.landing?).map(|it| &**it);
-    landing.filter(|it| it.held.is_some() || it.hindered.is_some())
+    landing.filter(|it| it.held.is_some() || it.hold_count.is_some())
 }
 
 /// Returns whether an attempt has been silent for long and is not being stopped.
 pub(super) fn is_stuck(it: &Attempt) -> bool {
-    it.quiet_wall.is_some() && it.stopping.is_none()
+    it.quiet_since_unix_ms.is_some() && it.stopping.is_none()
 }
 
 /// Returns the problem that keeps an agent from working until a person fixes it, if there is one.
-pub(super) fn broken<'a>(board: &'a Board, agent: &AgentName) -> Option<&'a Parked> {
-    board.parked.get(&format!("agent:{agent}")).map(|it| &**it).filter(|it| it.until_at.is_none() && !it.over)
+pub(super) fn agent_problem<'a>(board: &'a Board, agent: &AgentName) -> Option<&'a ProviderOutage> {
+    board
+        .parked
+        .get(&format!("agent:{agent}"))
+        .map(|it| &**it)
+        .filter(|it| it.deadline_fleet_ms.is_none() && !it.has_resumed)
 }
 
 /// Returns the item of a permission request or question.
-fn asked(board: &Board, it: &Approval) -> Open {
-    let (kind, why) = match (&it.ask.want, board.attempts.get(&it.attempt), board.agents.get(&it.agent)) {
-        (Want::Permission { tool, .. }, Some(attempt), Some(agent)) => {
-            (Kind::Permission, policy::judge(board, attempt, agent, tool).1)
+fn approval_item(board: &Board, it: &Approval) -> OpenItem {
+    let (kind, why) = match (
+        &it.request.content,
+        board.attempts.get(&it.attempt),
+        board.agents.get(&it.agent),
+    ) {
+        (RequestContent::Permission { tool, .. }, Some(attempt), Some(agent)) => (
+            InboxKind::Permission,
+            policy::decide(board, attempt, agent, tool).1,
+        ),
+        (RequestContent::Permission { .. }, ..) => {
+            (InboxKind::Permission, "only a person can answer it".into())
         }
-        (Want::Permission { .. }, ..) => (Kind::Permission, "only a person can answer it".into()),
-        (Want::Question { .. }, ..) => {
-            let why = match (&it.assumed, it.kept) {
+        (RequestContent::Question { .. }, ..) => {
+            let why = match (&it.assumed, it.is_kept_for_task) {
                 (Some(assumed), _) => format!("it went on and assumed: {assumed}"),
                 (None, true) => "its attempt has ended; the next attempt gets the answer".into(),
                 (None, false) => "only a person can answer it".into(),
             };
-            (Kind::Question, why)
+            (InboxKind::Question, why)
         }
     };
-    Open {
-        item: Item::Approval(it.id),
+    OpenItem {
+        item: InboxItem::Approval(it.id),
         kind,
         task: Some(it.task),
         project: Some(it.project.clone()),
         agent: Some(it.agent.clone()),
         subject: it.subject(),
         why,
-        since_wall: it.asked_wall,
-        escalated: it.escalated,
+        since_unix_ms: it.asked_unix_ms,
+        is_escalated: it.escalated,
         snoozed: it.snoozed,
-        ask: Some(it.ask.clone()),
+        request: Some(it.request.clone()),
     }
 }
 
 /// Returns the item of an open task, if it needs a person.
-fn of_task(board: &Board, it: &Task) -> Option<Open> {
+fn task_item(board: &Board, it: &Task) -> Option<OpenItem> {
     match it.status {
-        Status::NeedsHuman => Some(about(Kind::Task, it, "")),
+        TaskStatus::NeedsHuman => Some(item_about_task(InboxKind::Task, it, "")),
         // The question has an item of its own.
-        Status::InReview if approval::work_waits_for(board, it).is_some() => None,
-        Status::InReview => {
+        TaskStatus::InReview if approval::question_blocking_work(board, it).is_some() => None,
+        TaskStatus::InReview => {
             let files = it.submission.as_ref().map_or(0, |it| it.changed.len());
-            let subject = format!("{} · {files} file{} changed", it.subject, if files == 1 { "" } else { "s" });
-            Some(Open { subject, ..about(Kind::Review, it, "somebody must review it") })
+            let subject = format!(
+                "{} · {files} file{} changed",
+                it.subject,
+                if files == 1 { "" } else { "s" }
+            );
+            Some(OpenItem {
+                subject,
+                ..item_about_task(InboxKind::Review, it, "somebody must review it")
+            })
         }
-        Status::Landing => {
-            let landing = hindered(board, it)?;
-            let why = match (&landing.held, &landing.hindered) {
-                (None, Some(before)) => format!("it is being tried again; before: {}", before.reason),
+        TaskStatus::Landing => {
+            let landing = landing_needing_person(board, it)?;
+            let why = match (&landing.held, &landing.hold_count) {
+                (None, Some(before)) => {
+                    format!("it is being tried again; before: {}", before.reason)
+                }
                 (held, _) => held.clone().unwrap_or_default(),
             };
-            let since_wall = landing.hindered.as_ref().map_or(it.updated_wall, |it| it.since_wall);
-            Some(Open { why, since_wall, ..about(Kind::Landing, it, "") })
+            let since_wall = landing
+                .hold_count
+                .as_ref()
+                .map_or(it.updated_unix_ms, |it| it.since_unix_ms);
+            Some(OpenItem {
+                why,
+                since_unix_ms: since_wall,
+                ..item_about_task(InboxKind::Landing, it, "")
+            })
         }
         _ => None,
     }
 }
 
 /// Returns an item about a task, with the task's reason or else `otherwise`.
-fn about(kind: Kind, it: &Task, otherwise: &str) -> Open {
-    Open {
-        item: Item::Task(it.id),
+fn item_about_task(kind: InboxKind, it: &Task, otherwise: &str) -> OpenItem {
+    OpenItem {
+        item: InboxItem::Task(it.id),
         kind,
         task: Some(it.id),
         project: Some(it.project.clone()),
         agent: it.agent.clone(),
         subject: it.subject.clone(),
         why: it.reason.clone().unwrap_or_else(|| otherwise.into()),
-        since_wall: it.updated_wall,
-        escalated: false,
+        since_unix_ms: it.updated_unix_ms,
+        is_escalated: false,
         snoozed: it.snoozed,
-        ask: None,
+        request: None,
     }
 }
 
 /// Returns the item of a budget that is nearly or wholly used up.
-fn of_budget(board: &Board, it: Short, now: Now) -> Option<Open> {
+fn budget_item(board: &Board, it: NearLimit, now: Now) -> Option<OpenItem> {
     let budget = board.budgets.get(&it.scope)?;
     let (mut task, mut agent, mut project) = (None, None, None);
     match &it.scope {
-        budget::Scope::Task(id) => task = Some(*id),
-        budget::Scope::Agent(name) => agent = Some(name.clone()),
-        budget::Scope::Mission(id) => project = board.missions.get(id).map(|it| it.project.clone()),
-        budget::Scope::Attempt | budget::Scope::EachTask | budget::Scope::Day => {}
+        budget::BudgetScope::Task(id) => task = Some(*id),
+        budget::BudgetScope::Agent(name) => agent = Some(name.clone()),
+        budget::BudgetScope::Mission(id) => {
+            project = board.missions.get(id).map(|it| it.project.clone())
+        }
+        budget::BudgetScope::Attempt | budget::BudgetScope::EachTask | budget::BudgetScope::Day => {
+        }
     }
-    project = project.or_else(|| task.and_then(|it| board.tasks.get(&it)).map(|it| it.project.clone()));
-    let whose = it.whose.map_or(String::new(), |whose| format!("{whose}: "));
-    let follows = match (it.empty, &it.scope) {
-        (true, budget::Scope::Attempt) => "it is used up: the attempt is stopped",
+    project = project.or_else(|| {
+        task.and_then(|it| board.tasks.get(&it))
+            .map(|it| it.project.clone())
+    });
+    let whose = it
+        .share_of
+        .map_or(String::new(), |whose| format!("{whose}: "));
+    let follows = match (it.is_exhausted, &it.scope) {
+        (true, budget::BudgetScope::Attempt) => "it is used up: the attempt is stopped",
         (true, _) => "it is used up: no work under this budget starts until it is raised",
         (false, _) => "80 % of it is used",
     };
-    Some(Open {
-        subject: format!("the budget of {}: {whose}{}", budget::name(&it.scope), it.text),
-        item: Item::Budget(it.scope),
-        kind: Kind::Budget,
+    Some(OpenItem {
+        subject: format!(
+            "the budget of {}: {whose}{}",
+            budget::scope_name(&it.scope),
+            it.text
+        ),
+        item: InboxItem::Budget(it.scope),
+        kind: InboxKind::Budget,
         task,
         project,
         agent,
         why: follows.into(),
-        since_wall: budget.warned_wall.unwrap_or(budget::day_of(now) * 86_400_000),
-        escalated: false,
+        since_unix_ms: budget
+            .warned_unix_ms
+            .unwrap_or(budget::day_of(now) * 86_400_000),
+        is_escalated: false,
         snoozed: budget.snoozed,
-        ask: None,
+        request: None,
     })
 }
 
 /// Returns the item of an agent that cannot work.
-fn of_agent(name: &AgentName, it: &Parked) -> Open {
-    let signs_in = it.class == crate::session::Class::Auth;
-    let what = crate::provider::obstacle(it.class);
-    Open {
-        item: Item::Agent(name.clone()),
-        kind: if signs_in { Kind::Credential } else { Kind::Setup },
+fn agent_item(name: &AgentName, it: &ProviderOutage) -> OpenItem {
+    let signs_in = it.class == crate::agent_protocol::FailureClass::Auth;
+    let what = crate::provider_outage::describe_class(it.class);
+    OpenItem {
+        item: InboxItem::Agent(name.clone()),
+        kind: if signs_in {
+            InboxKind::Credential
+        } else {
+            InboxKind::Setup
+        },
         task: None,
         project: None,
         agent: Some(name.clone()),
-        subject: format!("{name} {what}: {}", it.reason.lines().next().unwrap_or_default()),
+        subject: format!(
+            "{name} {what}: {}",
+            it.reason.lines().next().unwrap_or_default()
+        ),
         why: format!("regatta doctor says how to fix it; then: regatta resume {name}"),
-        since_wall: it.since_wall,
-        escalated: false,
+        since_unix_ms: it.since_unix_ms,
+        is_escalated: false,
         snoozed: it.snoozed,
-        ask: None,
+        request: None,
     }
 }
 
 /// Returns the item of a bridge that does not work.
-fn of_bridge(bridge: Bridge, it: &Parked) -> Open {
+fn bridge_item(bridge: Bridge, it: &ProviderOutage) -> OpenItem {
     let why = it.reason.lines().next().unwrap_or_default();
-    Open {
-        kind: Kind::Credential,
+    OpenItem {
+        kind: InboxKind::Credential,
         task: None,
         project: None,
         agent: bridge.agent().cloned(),
         subject: match &bridge {
-            Bridge::At { service, agent } => format!("{service} rejects the credential of {agent}: {why}"),
+            Bridge::AgentService { service, agent } => format!(
+                "{service} rejects the credential \
+                of {agent}: {why}"
+            ),
             Bridge::Webhook { webhook } => format!("{webhook} receives no events: {why}"),
             Bridge::Setting { .. } => why.to_owned(),
         },
         why: match &bridge {
-            Bridge::At { .. } => {
-                "Regatta receives and answers no messages there until the credential is fixed; then: regatta up \
+            Bridge::AgentService { .. } => {
+                "Regatta receives and answers no messages there until the credential is fixed; \
+                 then: regatta up \
                  --restart, and regatta bridge test"
             }
-            Bridge::Webhook { .. } => "events are kept and sent once its secret is set; then: regatta up --restart",
+            Bridge::Webhook { .. } => {
+                "events are kept and sent once its secret is set; then: \
+                regatta up --restart"
+            }
             Bridge::Setting { .. } => {
-                "the bridges that depend on this setting are off; correct it, then: regatta up --restart, and regatta \
+                "the bridges that depend on this setting are off; correct it, then: regatta up \
+                 --restart, and regatta \
                  bridge test"
             }
         }
         .into(),
-        since_wall: it.since_wall,
-        escalated: false,
+        since_unix_ms: it.since_unix_ms,
+        is_escalated: false,
         snoozed: it.snoozed,
-        ask: None,
-        item: Item::Bridge(bridge),
+        request: None,
+        item: InboxItem::Bridge(bridge),
     }
 }

@@ -1,14 +1,16 @@
 //! The landing guard: changes that a person must see before they land, and changes that never land
 //! (Q13).
 //!
-//! A landed file can run code on a person's machine without that person starting anything that looks like running
-//! code: opening the folder in an editor, starting an agent, entering the directory, committing. The manifest does not
-//! help, because a planner or a lead writes it. So the rules here look only at the change itself.
+//! A landed file can run code on a person's machine without that person starting anything that
+//! looks like running code: opening the folder in an editor, starting an agent, entering the
+//! directory, committing. The manifest does not help, because a planner or a lead writes it. So the
+//! rules here look only at the change itself.
 //!
-//! Paths are compared in folded form: a checkout on a file system that ignores case, invisible characters or trailing
-//! dots opens `.Claude/Settings.json` where a program asks for `.claude/settings.json`.
+//! Paths are compared in folded form: a checkout on a file system that ignores case, invisible
+//! characters or trailing dots opens `.Claude/Settings.json` where a program asks for
+//! `.claude/settings.json`.
 //!
-//! Not here: the check who may approve a guarded change. See `people.rs`.
+//! Not here: the check who may approve a guarded change. See `directory.rs`.
 
 use std::collections::BTreeMap;
 
@@ -41,7 +43,8 @@ pub struct SpecialFile {
     /// Kind after the change; `None` if the path is gone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub after: Option<FileKind>,
-    /// Target of a symbolic link, or commit of a submodule: the new one, or the old one if the path is gone.
+    /// Target of a symbolic link, or commit of a submodule: the new one, or the old one if the path
+    /// is gone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target: Option<String>,
     /// Set if a submodule moves to a commit that its remote is not known to have.
@@ -52,14 +55,19 @@ pub struct SpecialFile {
 impl SpecialFile {
     /// Returns the reverse of this change.
     pub(super) fn reversed(&self) -> SpecialFile {
-        SpecialFile { before: self.after, after: self.before, unpublished: false, ..self.clone() }
+        SpecialFile {
+            before: self.after,
+            after: self.before,
+            unpublished: false,
+            ..self.clone()
+        }
     }
 }
 
 /// Guarded names of one kind, in folded form (see [`fold_name`]).
 struct GuardedNames {
     /// Completes "it changes PATH (…)".
-    what: &'static str,
+    description: &'static str,
     /// Names of a file or a folder, at any depth.
     anywhere: &'static [&'static str],
     /// Beginnings of file names, at any depth.
@@ -70,9 +78,9 @@ struct GuardedNames {
     at_top: &'static [&'static str],
 }
 
-const GUARDED: &[GuardedNames] = &[
+const GUARDED_NAMES: &[GuardedNames] = &[
     GuardedNames {
-        what: "agent settings or instructions",
+        description: "agent settings or instructions",
         anywhere: &[
             ".agent",
             ".agents",
@@ -141,7 +149,7 @@ const GUARDED: &[GuardedNames] = &[
         at_top: &[],
     },
     GuardedNames {
-        what: "editor tasks or settings",
+        description: "editor tasks or settings",
         anywhere: &[
             ".devcontainer",
             ".devcontainer.json",
@@ -167,7 +175,7 @@ const GUARDED: &[GuardedNames] = &[
         at_top: &[],
     },
     GuardedNames {
-        what: "environment or toolchain settings",
+        description: "environment or toolchain settings",
         anywhere: &[
             ".bazelrc",
             ".bundle",
@@ -207,7 +215,7 @@ const GUARDED: &[GuardedNames] = &[
         at_top: &["gradle/wrapper", "tools/bazel"],
     },
     GuardedNames {
-        what: "git settings or hooks",
+        description: "git settings or hooks",
         anywhere: &[
             ".git-hooks",
             ".gitattributes",
@@ -262,7 +270,7 @@ const GUARDED: &[GuardedNames] = &[
         at_top: &[],
     },
     GuardedNames {
-        what: "continuous integration",
+        description: "continuous integration",
         anywhere: &["codeowners", "jenkinsfile"],
         prefixes: &[],
         suffixes: &[],
@@ -297,7 +305,7 @@ const GUARDED: &[GuardedNames] = &[
         ],
     },
     GuardedNames {
-        what: "Regatta's own settings",
+        description: "Regatta's own settings",
         anywhere: &["regatta.toml"],
         prefixes: &[],
         suffixes: &[],
@@ -312,12 +320,20 @@ fn is_ignorable(letter: char) -> bool {
 
 /// Returns the name under which a tolerant file system finds this path component.
 pub fn fold_name(name: &str) -> String {
-    if name.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-')) {
+    if name
+        .bytes()
+        .all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-'))
+    {
         return name.to_ascii_lowercase();
     }
-    let letters = name.chars().filter(|letter| !is_ignorable(*letter)).flat_map(char::to_lowercase);
+    let letters = name
+        .chars()
+        .filter(|letter| !is_ignorable(*letter))
+        .flat_map(char::to_lowercase);
     // The long s is a lower-case letter of its own, but has the upper case S.
-    let folded: String = letters.map(|letter| if letter == '\u{17f}' { 's' } else { letter }).collect();
+    let folded: String = letters
+        .map(|letter| if letter == '\u{17f}' { 's' } else { letter })
+        .collect();
     // A colon starts the name of a stream of the same file; dots and spaces at the end do not
     // count.
     let folded = folded.split(':').next().unwrap_or_default();
@@ -326,21 +342,31 @@ pub fn fold_name(name: &str) -> String {
 
 /// Folds each component of a path; see [`fold_name`].
 fn fold_path(path: &str) -> String {
-    path.split(['/', '\\']).map(fold_name).collect::<Vec<_>>().join("/")
+    path.split(['/', '\\'])
+        .map(fold_name)
+        .collect::<Vec<_>>()
+        .join("/")
 }
 
 /// Returns the kind of guarded file at this path, or `None` if the path is not guarded.
-fn guarded_as(path: &str) -> Option<&'static str> {
+fn guarded_kind(path: &str) -> Option<&'static str> {
     let folded = fold_path(path);
     let name = folded.rsplit('/').next().unwrap_or_default();
-    let is_below = |top: &str| folded.strip_prefix(top).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
+    let is_below = |top: &str| {
+        folded
+            .strip_prefix(top)
+            .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    };
     let guards = |names: &&GuardedNames| {
         folded.split('/').any(|part| names.anywhere.contains(&part))
             || names.prefixes.iter().any(|prefix| name.starts_with(prefix))
             || names.suffixes.iter().any(|suffix| name.ends_with(suffix))
             || names.at_top.iter().any(|top| is_below(top))
     };
-    GUARDED.iter().find(guards).map(|names| names.what)
+    GUARDED_NAMES
+        .iter()
+        .find(guards)
+        .map(|names| names.description)
 }
 
 /// Returns whether one of the project's own patterns covers this path, ignoring case.
@@ -354,11 +380,11 @@ fn is_protected(protected: &[PathPattern], path: &str) -> bool {
 }
 
 /// Returns the forbidden place to which a symbolic link leads, judged by the link alone.
-fn leads_astray(path: &str, target: &str) -> Option<&'static str> {
-    const OUTSIDE: &str = "outside of the repository";
+fn forbidden_target(path: &str, target: &str) -> Option<&'static str> {
+    const OUTSIDE_REPOSITORY: &str = "outside of the repository";
     let target = target.replace('\\', "/");
     if target.starts_with('/') || target.get(1..2) == Some(":") {
-        return Some(OUTSIDE);
+        return Some(OUTSIDE_REPOSITORY);
     }
     let mut depth = path.matches('/').count();
     let mut is_below = false;
@@ -366,9 +392,11 @@ fn leads_astray(path: &str, target: &str) -> Option<&'static str> {
         match part {
             "" | "." => {}
             // A name may itself be a link, so the place from which ".." goes up is unknown.
-            ".." if is_below || depth == 0 => return Some(OUTSIDE),
+            ".." if is_below || depth == 0 => return Some(OUTSIDE_REPOSITORY),
             ".." => depth -= 1,
-            name if matches!(fold_name(name).as_str(), ".git" | "git~1") => return Some("into a git directory"),
+            name if matches!(fold_name(name).as_str(), ".git" | "git~1") => {
+                return Some("into a git directory");
+            }
             _ => is_below = true,
         }
     }
@@ -377,26 +405,44 @@ fn leads_astray(path: &str, target: &str) -> Option<&'static str> {
 
 /// Returns the reason why a change may never land, if there is one. No person can approve such a
 /// change.
-pub fn never_lands(changed: &[String], special: &[SpecialFile]) -> Option<String> {
+pub fn never_lands_reason(changed: &[String], special: &[SpecialFile]) -> Option<String> {
     special.iter().find_map(|file| {
-        let SpecialFile { path, before, after, target, .. } = file;
+        let SpecialFile {
+            path,
+            before,
+            after,
+            target,
+            ..
+        } = file;
         match (before, after) {
             (_, Some(FileKind::Symlink)) => {
                 let target = target.as_deref().unwrap_or_default();
-                let place = leads_astray(path, target)?;
-                Some(format!("the symbolic link {path} points {place}, to {target}; make it a file, or point it inside"))
+                let place = forbidden_target(path, target)?;
+                Some(format!(
+                    "the symbolic link {path} points {place}, to {target}; make it a \
+                    file, or point it inside"
+                ))
             }
             (Some(FileKind::GitDirectory), Some(FileKind::GitDirectory)) => None,
             (_, Some(FileKind::GitDirectory)) => Some(format!(
-                "{} is a git directory (HEAD, objects, refs), in which git would run commands of its own configuration; \
+                "{} is a git directory (HEAD, objects, refs), in which git would run commands of \
+                 its own configuration; \
                  remove it, or make it when the tests run",
-                if path.is_empty() { "the top folder" } else { path }
+                if path.is_empty() {
+                    "the top folder"
+                } else {
+                    path
+                }
             )),
             (Some(FileKind::Submodule), after) if *after != Some(FileKind::Submodule) => {
                 let inside = format!("{path}/");
-                let replaced = after.is_some() || changed.iter().any(|other| other.starts_with(&inside));
+                let replaced =
+                    after.is_some() || changed.iter().any(|other| other.starts_with(&inside));
                 replaced.then(|| {
-                    format!("it puts files in the place of the submodule {path}; change the submodule's own repository instead")
+                    format!(
+                        "it puts files in the place of the submodule {path}; change the \
+                        submodule's own repository instead"
+                    )
                 })
             }
             _ => None,
@@ -405,45 +451,63 @@ pub fn never_lands(changed: &[String], special: &[SpecialFile]) -> Option<String
 }
 
 /// Returns a description of this file, if its kind means that a person must look at it.
-fn special_as(file: &SpecialFile) -> Option<String> {
-    let SpecialFile { path, before, after, target, unpublished } = file;
+fn describe_special(file: &SpecialFile) -> Option<String> {
+    let SpecialFile {
+        path,
+        before,
+        after,
+        target,
+        unpublished,
+    } = file;
     let target = target.as_deref().unwrap_or_default();
     Some(match (before, after) {
         (_, Some(FileKind::Symlink)) => format!("{path} (a symbolic link to {target})"),
         (_, Some(FileKind::Submodule)) if *unpublished => {
             let commit = target.get(..10).unwrap_or(target);
             format!(
-                "{path} (a submodule, moved to {commit}, which its remote is not known to have; nobody else can check it out \
+                "{path} (a submodule, moved to {commit}, which its remote is not known to have; \
+                 nobody else can check it out \
                  until you push it: git -C {path} push origin {commit}:refs/heads/NAME)"
             )
         }
         (Some(FileKind::Submodule), None) => format!("{path} (a submodule, which is removed)"),
-        (Some(FileKind::Submodule), _) | (_, Some(FileKind::Submodule)) => format!("{path} (a submodule)"),
-        (Some(FileKind::GitDirectory), _) | (_, Some(FileKind::GitDirectory)) => format!("{path} (a git directory)"),
+        (Some(FileKind::Submodule), _) | (_, Some(FileKind::Submodule)) => {
+            format!("{path} (a submodule)")
+        }
+        (Some(FileKind::GitDirectory), _) | (_, Some(FileKind::GitDirectory)) => {
+            format!("{path} (a git directory)")
+        }
         (None, Some(FileKind::Executable)) => format!("{path} (a new executable file)"),
-        (Some(FileKind::Plain), Some(FileKind::Executable)) => format!("{path} (which becomes executable)"),
-        (Some(FileKind::Executable), Some(FileKind::Plain)) => format!("{path} (which is executable no longer)"),
+        (Some(FileKind::Plain), Some(FileKind::Executable)) => {
+            format!("{path} (which becomes executable)")
+        }
+        (Some(FileKind::Executable), Some(FileKind::Plain)) => {
+            format!("{path} (which is executable no longer)")
+        }
         (Some(FileKind::Symlink), Some(_)) => format!("{path} (which was a symbolic link)"),
         _ => return None,
     })
 }
 
 /// Returns the parts of a change that a person must see, each with the reason.
-pub(super) fn guarded(protected: &[PathPattern], work: &Submission) -> Vec<String> {
-    let mut special: BTreeMap<&str, &SpecialFile> =
-        work.special.iter().map(|file| (file.path.as_str(), file)).collect();
+pub(super) fn guarded_changes(protected: &[PathPattern], work: &Submission) -> Vec<String> {
+    let mut special: BTreeMap<&str, &SpecialFile> = work
+        .special
+        .iter()
+        .map(|file| (file.path.as_str(), file))
+        .collect();
     let mut found: Vec<String> = Vec::new();
     for path in &work.changed {
-        if let Some(named) = special.remove(path.as_str()).and_then(special_as) {
+        if let Some(named) = special.remove(path.as_str()).and_then(describe_special) {
             found.push(named);
-        } else if let Some(what) = guarded_as(path) {
+        } else if let Some(what) = guarded_kind(path) {
             found.push(format!("{path} ({what})"));
         } else if is_protected(protected, path) {
             found.push(format!("{path} (protected by this project)"));
         }
     }
     // Folders, such as git directories, are not in the list of changed paths.
-    found.extend(special.into_values().filter_map(special_as));
+    found.extend(special.into_values().filter_map(describe_special));
     found
 }
 
@@ -451,20 +515,40 @@ pub(super) fn guarded(protected: &[PathPattern], work: &Submission) -> Vec<Strin
 mod tests {
     use super::*;
 
-    fn special(path: &str, before: Option<FileKind>, after: Option<FileKind>, target: &str) -> SpecialFile {
+    fn special(
+        path: &str,
+        before: Option<FileKind>,
+        after: Option<FileKind>,
+        target: &str,
+    ) -> SpecialFile {
         let target = Some(target.to_owned()).filter(|target| !target.is_empty());
-        SpecialFile { path: path.into(), before, after, target, unpublished: false }
+        SpecialFile {
+            path: path.into(),
+            before,
+            after,
+            target,
+            unpublished: false,
+        }
     }
 
     #[test]
     fn q13_an_unpublished_submodule_commit_is_reported_with_the_command_to_push_it() {
         let submodule = Some(FileKind::Submodule);
         let moved = special("lib", submodule, submodule, "1a2b3c4d5e6f");
-        assert_eq!(special_as(&moved).unwrap(), "lib (a submodule)");
-        let unpublished = SpecialFile { unpublished: true, ..moved };
-        let reason = special_as(&unpublished).unwrap();
-        assert!(reason.contains("git -C lib push origin 1a2b3c4d5e:refs/heads/NAME"), "{reason}");
-        assert_eq!(special_as(&unpublished.reversed()).unwrap(), "lib (a submodule)");
+        assert_eq!(describe_special(&moved).unwrap(), "lib (a submodule)");
+        let unpublished = SpecialFile {
+            unpublished: true,
+            ..moved
+        };
+        let reason = describe_special(&unpublished).unwrap();
+        assert!(
+            reason.contains("git -C lib push origin 1a2b3c4d5e:refs/heads/NAME"),
+            "{reason}"
+        );
+        assert_eq!(
+            describe_special(&unpublished.reversed()).unwrap(),
+            "lib (a submodule)"
+        );
     }
 
     #[test]
@@ -529,7 +613,7 @@ mod tests {
             "b/HEAD",
             "b/commondir",
         ] {
-            assert!(guarded_as(path).is_some(), "{path}");
+            assert!(guarded_kind(path).is_some(), "{path}");
         }
         for path in [
             "src/main.rs",
@@ -544,14 +628,19 @@ mod tests {
             "README.md",
             "gitlab-ci.yml.md",
         ] {
-            assert_eq!(guarded_as(path), None, "{path}");
+            assert_eq!(guarded_kind(path), None, "{path}");
         }
     }
 
     #[test]
     fn q13_a_projects_protected_patterns_match_in_any_case() {
         let protected = [PathPattern::new("Infra/**").unwrap()];
-        for (path, is) in [("Infra/a.tf", true), ("infra/a.tf", true), ("INFRA/x/y", true), ("src/infra", false)] {
+        for (path, is) in [
+            ("Infra/a.tf", true),
+            ("infra/a.tf", true),
+            ("INFRA/x/y", true),
+            ("src/infra", false),
+        ] {
             assert_eq!(is_protected(&protected, path), is, "{path}");
         }
     }
@@ -575,11 +664,20 @@ mod tests {
         ];
         for (path, target) in outside {
             let link = special(path, Some(FileKind::Plain), Some(FileKind::Symlink), target);
-            assert!(never_lands(&[], &[link]).is_some(), "{path} -> {target}");
+            assert!(
+                never_lands_reason(&[], &[link]).is_some(),
+                "{path} -> {target}"
+            );
         }
-        for (path, target) in [("a", "b"), ("a/b", "../c"), ("a/b/c", "../../d/e"), ("a", "./b"), ("a", ".github")] {
+        for (path, target) in [
+            ("a", "b"),
+            ("a/b", "../c"),
+            ("a/b/c", "../../d/e"),
+            ("a", "./b"),
+            ("a", ".github"),
+        ] {
             let link = special(path, None, Some(FileKind::Symlink), target);
-            assert_eq!(never_lands(&[], &[link]), None, "{path} -> {target}");
+            assert_eq!(never_lands_reason(&[], &[link]), None, "{path} -> {target}");
         }
     }
 
@@ -604,11 +702,16 @@ mod tests {
         ];
         for (before, after, never, person) in table {
             let file = special("x", before, after, "");
-            let found = (never_lands(&[], std::slice::from_ref(&file)).is_some(), special_as(&file).is_some());
+            let found = (
+                never_lands_reason(&[], std::slice::from_ref(&file)).is_some(),
+                describe_special(&file).is_some(),
+            );
             assert_eq!(found, (never, person), "{before:?} -> {after:?}");
         }
         let gone = special("vendor/sub", Some(Submodule), None, "");
-        assert!(never_lands(&["vendor/sub/a.txt".into()], std::slice::from_ref(&gone)).is_some());
-        assert_eq!(never_lands(&["vendor/subtle".into()], &[gone]), None);
+        assert!(
+            never_lands_reason(&["vendor/sub/a.txt".into()], std::slice::from_ref(&gone)).is_some()
+        );
+        assert_eq!(never_lands_reason(&["vendor/subtle".into()], &[gone]), None);
     }
 }

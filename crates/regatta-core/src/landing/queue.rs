@@ -3,27 +3,30 @@
 
 use std::collections::BTreeSet;
 
-use crate::approval::{self, Gate};
+use crate::approval::{self, QuestionGate};
 use crate::attempt::Attempt;
 use crate::board::{Board, Draft};
-use crate::claim::{self, Owner};
+use crate::claim::{self, ClaimOwner};
 use crate::command::Actor;
 use crate::event::Event;
 use crate::ids::{AgentName, CommitId, LandingId, Now, ProjectName, TaskId};
 use crate::pattern::Uri;
-use crate::project::{QueueMode, Verify};
+use crate::project::{QueueMode, VerifyMode};
 use crate::refusal::Refusal;
-use crate::task::{self, Status, Submission, Task};
+use crate::task::{self, Submission, Task, TaskStatus};
 
-use super::people::{free_claims, guarded, needs_person};
-use super::plan::{self, Known, Pace};
-use super::wave::{self, Waves};
-use super::{Begun, Ended, Landing, Moving, Queued, State, guard, join, verdict};
+use super::operator::{guarded_parts, person_needed_reason, require_free_claims};
+use super::speculation::{self, TrialLimits, TrialResults};
+use super::wave_commit::{self, WaveCompleteness};
+use super::{
+    Landing, LandingBegun, LandingEnded, LandingMoving, LandingQueued, LandingState, fault, guard,
+    remote_sync,
+};
 
 /// The source of a landing's claims on its files.
-enum Claims {
+enum ClaimSource {
     /// The attempt that did the work transfers its claims.
-    OfAttempt,
+    FromAttempt,
     /// Nobody holds claims for this work, so the files must be free.
     New,
 }
@@ -37,7 +40,13 @@ pub(crate) fn submit(
     submission: Submission,
     now: Now,
 ) -> Result<Option<LandingId>, Refusal> {
-    pass_gates(draft, task, (attempt, Claims::OfAttempt), submission, now)
+    pass_gates(
+        draft,
+        task,
+        (attempt, ClaimSource::FromAttempt),
+        submission,
+        now,
+    )
 }
 
 /// Submits edits that a lead made itself, under the same rules as a worker's. Returns whether they
@@ -50,7 +59,7 @@ pub(crate) fn submit_edits(
     now: Now,
 ) -> Result<bool, Refusal> {
     let task = task::find(draft.board(), id)?;
-    Ok(pass_gates(draft, &task, (attempt, Claims::New), work, now)?.is_some())
+    Ok(pass_gates(draft, &task, (attempt, ClaimSource::New), work, now)?.is_some())
 }
 
 /// Takes finished work through the gates before the queue, in their order: changes that never land,
@@ -59,60 +68,82 @@ pub(crate) fn submit_edits(
 fn pass_gates(
     draft: &mut Draft,
     task: &Task,
-    (attempt, claims): (&Attempt, Claims),
+    (attempt, claims): (&Attempt, ClaimSource),
     submission: Submission,
     now: Now,
 ) -> Result<Option<LandingId>, Refusal> {
-    if let Some(reason) = guard::never_lands(&submission.changed, &submission.special) {
-        task::review(draft, task.id, submission, format!("it cannot land: {reason}"))?;
+    if let Some(reason) = guard::never_lands_reason(&submission.changed, &submission.special) {
+        task::keep_for_review(
+            draft,
+            task.id,
+            submission,
+            format!("it cannot land: {reason}"),
+        )?;
         return Ok(None);
     }
-    match approval::gate(draft.board(), task) {
-        Gate::Pass => approval::warn_unanswered(draft, task.id),
-        Gate::Wait(reason) => {
-            task::review(draft, task.id, submission, reason)?;
+    match approval::question_gate(draft.board(), task) {
+        QuestionGate::Pass => approval::warn_unanswered(draft, task.id),
+        QuestionGate::Wait(reason) => {
+            task::keep_for_review(draft, task.id, submission, reason)?;
             return Ok(None);
         }
-        Gate::Back(words) => {
-            task::review(draft, task.id, submission, "its agent has not read an answer".into())?;
+        QuestionGate::ReturnWork(words) => {
+            task::keep_for_review(
+                draft,
+                task.id,
+                submission,
+                "its agent has not read an answer".into(),
+            )?;
             super::revise(draft, task.id, words)?;
             return Ok(None);
         }
     }
-    let needs = needs_person(draft.board(), task, &submission);
+    let needs = person_needed_reason(draft.board(), task, &submission);
     let acquired = match claims {
-        Claims::OfAttempt => None,
-        Claims::New => match free_claims(draft, task, &attempt.agent, now) {
+        ClaimSource::FromAttempt => None,
+        ClaimSource::New => match require_free_claims(draft, task, &attempt.agent, now) {
             Ok(free) => Some(free),
             Err(_) => {
                 let id = task.id;
-                let held = || format!("somebody else holds its files; when they are free: regatta land {id}");
-                task::review(draft, id, submission, needs.unwrap_or_else(held))?;
+                let held = || {
+                    format!("somebody else holds its files; when they are free: regatta land {id}")
+                };
+                task::keep_for_review(draft, id, submission, needs.unwrap_or_else(held))?;
                 return Ok(None);
             }
         },
     };
     if let Some(reason) = needs {
-        task::review(draft, task.id, submission, reason)?;
+        task::keep_for_review(draft, task.id, submission, reason)?;
         super::review::begin(draft, task.id, &attempt.agent, None, now)?;
         return Ok(None);
     }
-    let landing = fresh(draft, task, attempt.agent.clone(), submission, now);
-    let id = enter(draft, landing, None)?;
+    let landing = new_landing(draft, task, attempt.agent.clone(), submission, now);
+    let id = enqueue(draft, landing, None)?;
     match acquired {
-        None => claim::transfer_all(draft, &Owner::Attempt(attempt.id), &Owner::Landing(id)),
+        None => claim::transfer_all(
+            draft,
+            &ClaimOwner::Attempt(attempt.id),
+            &ClaimOwner::Landing(id),
+        ),
         Some(claims) => claim::acquire_for_landing(draft, id, claims, now),
     }
     Ok(Some(id))
 }
 
 /// Returns the agent name for work that no agent did.
-pub(super) fn regatta() -> AgentName {
+pub(super) fn regatta_agent_name() -> AgentName {
     AgentName::new("regatta").expect("a plain word is a name")
 }
 
 /// Returns a new landing of this task's work, not yet recorded.
-pub(super) fn fresh(draft: &Draft, task: &Task, agent: AgentName, submission: Submission, now: Now) -> Landing {
+pub(super) fn new_landing(
+    draft: &Draft,
+    task: &Task,
+    agent: AgentName,
+    submission: Submission,
+    now: Now,
+) -> Landing {
     Landing {
         id: LandingId(draft.board().counters.landing + 1),
         project: task.project.clone(),
@@ -123,20 +154,20 @@ pub(super) fn fresh(draft: &Draft, task: &Task, agent: AgentName, submission: Su
         reverts: submission.reverts,
         submission,
         priority: task.priority,
-        state: State::Queued,
+        state: LandingState::Queued,
         held: None,
-        hindered: None,
-        retry_at: None,
+        hold_count: None,
+        retry_fleet_ms: None,
         tries: 0,
-        queued_wall: now.wall,
+        queued_unix_ms: now.unix_ms,
         end: None,
         first: false,
         approved: None,
-        red: None,
+        failed_trial: None,
         faults: 0,
         is_squashed: false,
-        behind: vec![],
-        under: None,
+        deferred_behind: vec![],
+        lent_claim: None,
     }
 }
 
@@ -144,57 +175,83 @@ pub(super) fn fresh(draft: &Draft, task: &Task, agent: AgentName, submission: Su
 ///
 /// Guarded work enters only if a person approved exactly this submission (Q13). A later submission
 /// needs a new approval.
-pub(super) fn enter(draft: &mut Draft, landing: Landing, approved_by: Option<&Actor>) -> Result<LandingId, Refusal> {
+pub(super) fn enqueue(
+    draft: &mut Draft,
+    landing: Landing,
+    approved_by: Option<&Actor>,
+) -> Result<LandingId, Refusal> {
     let (id, work) = (landing.id, &landing.submission);
     let task = task::find(draft.board(), landing.task)?;
     let is_by_person = matches!(approved_by, Some(Actor::Person(_)));
     // A revert that a person asks for restores only what the trunk had before.
-    if let Some(reason) = guard::never_lands(&work.changed, &work.special).filter(|_| !(work.reverts && is_by_person)) {
-        return Err(Refusal::invalid(reason, format!("send it back: regatta revise {} -m \"…\"", task.id)));
+    if let Some(reason) = guard::never_lands_reason(&work.changed, &work.special)
+        .filter(|_| !(work.reverts && is_by_person))
+    {
+        return Err(Refusal::invalid(
+            reason,
+            format!("send it back: regatta revise {} -m \"…\"", task.id),
+        ));
     }
-    if !is_by_person && !guarded(draft.board(), &task, work).is_empty() {
-        let reason = needs_person(draft.board(), &task, work).unwrap_or_default();
-        return Err(Refusal::PersonNeeded { task: task.id, reason });
+    if !is_by_person && !guarded_parts(draft.board(), &task, work).is_empty() {
+        let reason = person_needed_reason(draft.board(), &task, work).unwrap_or_default();
+        return Err(Refusal::PersonNeeded {
+            task: task.id,
+            reason,
+        });
     }
     task::submit(draft, landing.task, id, landing.submission.clone())?;
-    draft.record(Event::LandingQueued(Queued { landing: landing.into() }));
+    draft.record(Event::LandingQueued(LandingQueued {
+        landing: landing.into(),
+    }));
     Ok(id)
 }
 
 /// Returns the landings that may enter a trial, in the order in which they would merge (Q10).
 ///
-/// Landings that are already in a trial keep their order. The others follow by priority, age and id, each after its
-/// dependencies. Landings of one wave commit stay adjacent. A landing that is held, backing off, or waits behind
-/// another one is left out (Q9).
-pub(super) fn order(board: &Board, project: &ProjectName, now: Now) -> Vec<LandingId> {
-    if let Some(alone) = join::turn(board, project, now) {
+/// Landings that are already in a trial keep their order. The others follow by priority, age and
+/// id, each after its dependencies. Landings of one wave commit stay adjacent. A landing that is
+/// held, backing off, or waits behind another one is left out (Q9).
+pub(super) fn merge_order(board: &Board, project: &ProjectName, now: Now) -> Vec<LandingId> {
+    if let Some(alone) = remote_sync::due_sync_landing(board, project, now) {
         return vec![alone];
     }
     let mut order: Vec<LandingId> = Vec::new();
     for landing in board.queue_of(project) {
-        let train = match (&landing.state, &landing.red) {
-            (State::Trying { void: false, .. } | State::Validated { .. } | State::Moving { .. }, _) => landing.train(),
-            (_, Some(red)) if !is_behind(board, landing) => red.ahead.iter().copied().chain([landing.id]).collect(),
+        let train = match (&landing.state, &landing.failed_trial) {
+            (
+                LandingState::Trying { void: false, .. }
+                | LandingState::Validated { .. }
+                | LandingState::Moving { .. },
+                _,
+            ) => landing.trial_landings(),
+            (_, Some(red)) if !is_deferred(board, landing) => {
+                red.ahead.iter().copied().chain([landing.id]).collect()
+            }
             _ => continue,
         };
         if train.len() > order.len() {
             order = train;
         }
     }
-    let mut waves = Waves::new(board);
+    let mut waves = WaveCompleteness::new(board);
     let mut candidates: Vec<&Landing> = board
         .queue_of(project)
         .map(|landing| &**landing)
         .filter(|landing| !order.contains(&landing.id))
-        .filter(|landing| !landing.is_put_off(now))
-        .filter(|landing| !is_behind(board, landing))
-        .filter(|landing| waves.lets(landing))
+        .filter(|landing| !landing.is_held_now(now))
+        .filter(|landing| !is_deferred(board, landing))
+        .filter(|landing| waves.allows(landing))
         .collect();
-    // A dependency has usually landed before its dependant starts. Both can be queued only if a person edited the
-    // blockers in the meantime.
+    // A dependency has usually landed before its dependant starts. Both can be queued only if a
+    // person edited the blockers in the meantime.
     loop {
-        let mate = wave::mate(board, order.last(), &candidates).filter(|nth| !depends(board, candidates[*nth], &order));
-        let next = mate.or_else(|| candidates.iter().position(|landing| !depends(board, landing, &order)));
+        let mate = wave_commit::next_of_wave(board, order.last(), &candidates)
+            .filter(|nth| !has_queued_blocker(board, candidates[*nth], &order));
+        let next = mate.or_else(|| {
+            candidates
+                .iter()
+                .position(|landing| !has_queued_blocker(board, landing, &order))
+        });
         let Some(next) = next else { return order };
         order.push(candidates.remove(next).id);
     }
@@ -202,110 +259,175 @@ pub(super) fn order(board: &Board, project: &ProjectName, now: Now) -> Vec<Landi
 
 /// Returns whether a landing is deferred behind others that are still in the queue. A held landing
 /// does not defer others.
-pub(super) fn is_behind(board: &Board, landing: &Landing) -> bool {
-    landing.behind.iter().filter_map(|id| board.landings.get(id)).any(|other| other.held.is_none())
+pub(super) fn is_deferred(board: &Board, landing: &Landing) -> bool {
+    landing
+        .deferred_behind
+        .iter()
+        .filter_map(|id| board.landings.get(id))
+        .any(|other| other.held.is_none())
 }
 
 /// Returns whether a blocker of this landing's task is in the queue and not in `before`.
-fn depends(board: &Board, landing: &Landing, before: &[LandingId]) -> bool {
-    let Some(task) = board.tasks.get(&landing.task) else { return false };
+fn has_queued_blocker(board: &Board, landing: &Landing, before: &[LandingId]) -> bool {
+    let Some(task) = board.tasks.get(&landing.task) else {
+        return false;
+    };
     task.blocked_by
         .iter()
         .filter_map(|it| board.tasks.get(it))
-        .any(|blocker| blocker.status == Status::Landing && blocker.landing.is_none_or(|it| !before.contains(&it)))
+        .any(|blocker| {
+            blocker.status == TaskStatus::Landing
+                && blocker.landing.is_none_or(|it| !before.contains(&it))
+        })
 }
 
 /// Advances a project's queue: the longest prefix that passed takes the trunk, and free slots get
 /// new trials.
 pub(crate) fn advance(draft: &mut Draft, project: &ProjectName, now: Now) -> Result<(), Refusal> {
-    let Some(it) = draft.board().projects.get(project).cloned() else { return Ok(()) };
-    verdict::settle(draft, project, now)?;
+    let Some(it) = draft.board().projects.get(project).cloned() else {
+        return Ok(());
+    };
+    fault::settle_failed_trials(draft, project, now)?;
     if it.queue.held.is_some() {
         return Ok(());
     }
-    if let Some(alone) = join::turn(draft.board(), project, now)
-        && !join::make_room(draft, project, alone)
+    if let Some(alone) = remote_sync::due_sync_landing(draft.board(), project, now)
+        && !remote_sync::void_other_trials(draft, project, alone)
     {
         return Ok(());
     }
-    take_trunk(draft, project, now);
+    claim_trunk(draft, project, now);
     let board = draft.board();
-    let order = order(board, project, now);
-    let known = look(board, project, &order);
+    let order = merge_order(board, project, now);
+    let known = known_results(board, project, &order);
     let landing = &it.settings.landing;
     let pace = match landing.mode {
-        QueueMode::Serial if board.queue_of(project).any(|it| is_under_way(board, &order, it)) => return Ok(()),
-        QueueMode::Serial => Pace { verify: Verify::Every, slots: 1, batch: 1 },
-        QueueMode::Speculative => Pace {
+        QueueMode::Serial
+            if board
+                .queue_of(project)
+                .any(|it| is_under_way(board, &order, it)) =>
+        {
+            return Ok(());
+        }
+        QueueMode::Serial => TrialLimits {
+            verify: VerifyMode::Every,
+            slots: 1,
+            batch: 1,
+        },
+        QueueMode::Speculative => TrialLimits {
             verify: landing.verify,
-            slots: plan::slots(&it, board.limits.landing_slots) as usize,
+            slots: speculation::slots(&it, board.limits.landing_slots) as usize,
             batch: landing.batch.map_or_else(
-                || plan::batch_for(it.queue.recent.count_ones(), it.queue.seen),
+                || {
+                    speculation::batch_size_for(
+                        it.queue.recent_failures.count_ones(),
+                        it.queue.recent_count,
+                    )
+                },
                 |it| it.clamp(1, 64) as usize,
             ),
         },
     };
-    let mut checkpoints: BTreeSet<usize> = known.green.iter().chain(&known.busy).copied().collect();
-    for length in plan::next(&known, pace) {
+    let mut checkpoints: BTreeSet<usize> =
+        known.passed.iter().chain(&known.running).copied().collect();
+    for length in speculation::next_trials(&known, pace) {
         let unverified = match pace.verify {
-            Verify::Every => vec![],
-            Verify::Tip => unverified(&known, &order[..length], &checkpoints),
+            VerifyMode::Every => vec![],
+            VerifyMode::Tip => unverified_landings(&known, &order[..length], &checkpoints),
         };
-        begin(draft, &order[..length], unverified);
+        begin_trial(draft, &order[..length], unverified);
         checkpoints.insert(length);
     }
     Ok(())
 }
 
 /// Returns the landings of a trial whose own tree is neither validated by it nor by another trial.
-fn unverified(known: &Known, train: &[LandingId], checkpoints: &BTreeSet<usize>) -> Vec<LandingId> {
+fn unverified_landings(
+    known: &TrialResults,
+    train: &[LandingId],
+    checkpoints: &BTreeSet<usize>,
+) -> Vec<LandingId> {
     let is_verified = |nth: usize| {
-        let end = known.ends.iter().copied().find(|end| *end > nth).unwrap_or(train.len()).min(train.len());
+        let end = known
+            .wave_ends
+            .iter()
+            .copied()
+            .find(|end| *end > nth)
+            .unwrap_or(train.len())
+            .min(train.len());
         end == train.len() || checkpoints.contains(&end)
     };
-    train.iter().enumerate().filter(|(nth, _)| !is_verified(*nth)).map(|(_, id)| *id).collect()
+    train
+        .iter()
+        .enumerate()
+        .filter(|(nth, _)| !is_verified(*nth))
+        .map(|(_, id)| *id)
+        .collect()
 }
 
 /// Returns whether a trial or a move of this landing is under way. A landing that passed and must
 /// wait for the rest of its wave does not count.
 fn is_under_way(board: &Board, order: &[LandingId], landing: &Landing) -> bool {
     match landing.state {
-        State::Queued => false,
-        State::Validated { .. } => !wave::is_cut(board, order, &landing.train()),
-        State::Trying { .. } | State::Moving { .. } => true,
+        LandingState::Queued => false,
+        LandingState::Validated { .. } => {
+            !wave_commit::cuts_wave(board, order, &landing.trial_landings())
+        }
+        LandingState::Trying { .. } | LandingState::Moving { .. } => true,
     }
 }
 
 /// Begins the trial of a prefix, unless its last landing is still in a void trial.
-fn begin(draft: &mut Draft, train: &[LandingId], unverified: Vec<LandingId>) {
-    let Some((last, ahead)) = train.split_last() else { return };
-    if draft.board().landings.get(last).is_some_and(|landing| landing.state == State::Queued) {
+fn begin_trial(draft: &mut Draft, train: &[LandingId], unverified: Vec<LandingId>) {
+    let Some((last, ahead)) = train.split_last() else {
+        return;
+    };
+    if draft
+        .board()
+        .landings
+        .get(last)
+        .is_some_and(|landing| landing.state == LandingState::Queued)
+    {
         let unverified = Some(unverified).filter(|list| !list.is_empty());
-        draft.record(Event::LandingBegun(Begun { landing: *last, ahead: Some(ahead.to_vec()), unverified }));
+        draft.record(Event::LandingBegun(LandingBegun {
+            landing: *last,
+            ahead: Some(ahead.to_vec()),
+            unverified,
+        }));
     }
 }
 
 /// Returns the results that are known of the prefixes of this order.
-fn look(board: &Board, project: &ProjectName, order: &[LandingId]) -> Known {
-    let mut known = Known { queue: order.len(), ends: wave::ends(board, order), ..Known::default() };
+fn known_results(board: &Board, project: &ProjectName, order: &[LandingId]) -> TrialResults {
+    let mut known = TrialResults {
+        queue_len: order.len(),
+        wave_ends: wave_commit::wave_ends(board, order),
+        ..TrialResults::default()
+    };
     let length = |train: &[LandingId]| order.starts_with(train).then_some(train.len());
     for landing in board.queue_of(project) {
-        match (&landing.state, length(&landing.train())) {
-            (State::Trying { void: false, .. }, Some(length)) => known.busy.push(length),
-            (State::Trying { .. }, _) => known.lost += 1,
-            (State::Validated { .. }, Some(length)) => {
-                known.green.insert(length);
-                if is_verified(board, landing) && known.ends.contains(&length) {
+        match (&landing.state, length(&landing.trial_landings())) {
+            (LandingState::Trying { void: false, .. }, Some(length)) => known.running.push(length),
+            (LandingState::Trying { .. }, _) => known.wasted_slots += 1,
+            (LandingState::Validated { .. }, Some(length)) => {
+                known.passed.insert(length);
+                if is_verified(board, landing) && known.wave_ends.contains(&length) {
                     known.landable = known.landable.max(length);
                 }
-                known.needed.extend(unproved(board, landing));
+                known.needed.extend(unproven_prefixes(board, landing));
             }
-            (State::Moving { .. }, Some(length)) => known.landable = known.landable.max(length),
+            (LandingState::Moving { .. }, Some(length)) => {
+                known.landable = known.landable.max(length)
+            }
             _ => {}
         }
-        if let Some(red) = landing.red.as_ref().filter(|_| !is_behind(board, landing)) {
+        if let Some(red) = landing
+            .failed_trial
+            .as_ref()
+            .filter(|_| !is_deferred(board, landing))
+        {
             let train: Vec<_> = red.ahead.iter().copied().chain([landing.id]).collect();
-            known.red.extend(length(&train));
+            known.failed.extend(length(&train));
         }
     }
     known
@@ -314,59 +436,95 @@ fn look(board: &Board, project: &ProjectName, order: &[LandingId]) -> Known {
 /// Returns whether a trial passed and every commit in it that claims a validation is the tip of a
 /// passed trial (Q1, Q14).
 pub(super) fn is_verified(board: &Board, landing: &Landing) -> bool {
-    matches!(landing.state, State::Validated { .. }) && unproved(board, landing).is_empty()
+    matches!(landing.state, LandingState::Validated { .. })
+        && unproven_prefixes(board, landing).is_empty()
 }
 
 /// Returns the prefixes of a passed trial whose commit claims a validation that has not happened.
-fn unproved(board: &Board, landing: &Landing) -> BTreeSet<usize> {
-    let State::Validated { carries, .. } = &landing.state else { return BTreeSet::new() };
-    let passed = |commit: &CommitId| {
-        board.queue_of(&landing.project).any(|it| matches!(&it.state, State::Validated { new, .. } if new == commit))
+fn unproven_prefixes(board: &Board, landing: &Landing) -> BTreeSet<usize> {
+    let LandingState::Validated { carries, .. } = &landing.state else {
+        return BTreeSet::new();
     };
-    let claims = carries.iter().filter(|carried| !carried.unverified && !passed(&carried.commit));
+    let passed = |commit: &CommitId| {
+        board
+            .queue_of(&landing.project)
+            .any(|it| matches!(&it.state, LandingState::Validated { new, .. } if new == commit))
+    };
+    let claims = carries
+        .iter()
+        .filter(|carried| !carried.unverified && !passed(&carried.commit));
     // All landings of a wave share its commit: the prefix ends with the last of them.
-    let end = |commit: &CommitId| carries.iter().rposition(|carried| carried.commit == *commit).map(|nth| nth + 1);
+    let end = |commit: &CommitId| {
+        carries
+            .iter()
+            .rposition(|carried| carried.commit == *commit)
+            .map(|nth| nth + 1)
+    };
     claims.filter_map(|carried| end(&carried.commit)).collect()
 }
 
 /// Takes the trunk for the longest prefix that passed. If somebody holds the trunk, the end of that
 /// claim calls again.
-fn take_trunk(draft: &mut Draft, project: &ProjectName, now: Now) {
+fn claim_trunk(draft: &mut Draft, project: &ProjectName, now: Now) {
     let board = draft.board();
-    if board.queue_of(project).any(|it| matches!(it.state, State::Moving { .. })) {
+    if board
+        .queue_of(project)
+        .any(|it| matches!(it.state, LandingState::Moving { .. }))
+    {
         return;
     }
-    let passed = board.queue_of(project).filter(|it| matches!(it.state, State::Validated { .. }));
-    let order = order(board, project, now);
-    let alone = join::turn(board, project, now);
+    let passed = board
+        .queue_of(project)
+        .filter(|it| matches!(it.state, LandingState::Validated { .. }));
+    let order = merge_order(board, project, now);
+    let alone = remote_sync::due_sync_landing(board, project, now);
     let passed: Vec<_> = passed
-        .filter(|it| !wave::is_cut(board, &order, &it.train()) && alone.is_none_or(|alone| alone == it.id))
+        .filter(|it| {
+            !wave_commit::cuts_wave(board, &order, &it.trial_landings())
+                && alone.is_none_or(|alone| alone == it.id)
+        })
         .filter(|it| is_verified(board, it))
         .cloned()
         .collect();
     // A person who holds the trunk may lend it to one landing, and only that landing can move the
     // trunk then.
     let lent = board.queue_of(project).find_map(|it| {
-        let under = it.under.clone().filter(|it| claim::lends_trunk(board, it, project).is_ok())?;
+        let under = it
+            .lent_claim
+            .clone()
+            .filter(|it| claim::check_lent_trunk(board, it, project).is_ok())?;
         Some((it.id, under.token))
     });
     if let Some((lent, fence)) = lent {
-        let carries = passed.iter().filter(|it| it.train().contains(&lent)).min_by_key(|it| it.train().len());
+        let carries = passed
+            .iter()
+            .filter(|it| it.trial_landings().contains(&lent))
+            .min_by_key(|it| it.trial_landings().len());
         if let Some(landing) = carries.map(|it| it.id) {
-            draft.record(Event::LandingMoving(Moving { landing, fence }));
+            draft.record(Event::LandingMoving(LandingMoving { landing, fence }));
         }
         return;
     }
-    let Some(id) = passed.iter().max_by_key(|it| it.train().len()).map(|it| it.id) else { return };
-    if let Ok(fence) = claim::take_trunk(draft, id, Uri::of_trunk(project), now) {
-        draft.record(Event::LandingMoving(Moving { landing: id, fence }));
+    let Some(id) = passed
+        .iter()
+        .max_by_key(|it| it.trial_landings().len())
+        .map(|it| it.id)
+    else {
+        return;
+    };
+    if let Ok(fence) = claim::claim_trunk(draft, id, Uri::for_trunk(project), now) {
+        draft.record(Event::LandingMoving(LandingMoving { landing: id, fence }));
     }
 }
 
 /// Tries a held landing again once its retry time has passed.
 pub(crate) fn retry(draft: &mut Draft, id: LandingId, now: Now) -> Result<(), Refusal> {
-    let Some(landing) = draft.board().landings.get(&id).cloned() else { return Ok(()) };
-    if landing.state == State::Queued && landing.retry_at.is_some_and(|at| at <= now.at) {
+    let Some(landing) = draft.board().landings.get(&id).cloned() else {
+        return Ok(());
+    };
+    if landing.state == LandingState::Queued
+        && landing.retry_fleet_ms.is_some_and(|at| at <= now.fleet_ms)
+    {
         advance(draft, &landing.project, now)?;
     }
     Ok(())
@@ -375,20 +533,22 @@ pub(crate) fn retry(draft: &mut Draft, id: LandingId, now: Now) -> Result<(), Re
 /// Takes a task's landing out of the queue on request. Refused while a move of the trunk carries
 /// it.
 pub(crate) fn withdraw(draft: &mut Draft, id: LandingId, reason: &str) -> Result<(), Refusal> {
-    let Some(landing) = draft.board().landings.get(&id).cloned() else { return Ok(()) };
-    if verdict::moving_with(draft.board(), id).is_some() {
+    let Some(landing) = draft.board().landings.get(&id).cloned() else {
+        return Ok(());
+    };
+    if fault::carrying_move(draft.board(), id).is_some() {
         return Err(Refusal::InUse {
             what: landing.task.to_string(),
             by: "a move of the trunk that is under way".into(),
         });
     }
-    draft.record(Event::LandingEnded(Ended {
+    draft.record(Event::LandingEnded(LandingEnded {
         landing: id,
         task: landing.task,
         reason: reason.to_owned(),
         retry: false,
         fault: None,
     }));
-    claim::release_all(draft, &Owner::Landing(id));
+    claim::release_all(draft, &ClaimOwner::Landing(id));
     Ok(())
 }

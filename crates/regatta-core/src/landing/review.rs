@@ -10,22 +10,29 @@ use crate::attempt::WorkResult;
 use crate::board::{Board, Draft};
 use crate::command::Actor;
 use crate::ids::{AgentName, Now, TaskId};
-use crate::project::Review;
+use crate::project::ReviewPolicy;
 use crate::refusal::Refusal;
-use crate::task::{self, Add, Edit, How, Status, Task};
+use crate::task::{self, AddTask, AssignMode, EditTask, Task, TaskStatus};
 
-use super::queue::regatta;
-use super::{announce, people};
+use super::queue::regatta_agent_name;
+use super::{announce, operator};
 
 /// Returns the agent that reviews `author`'s work on a task: the reviewer of the settings, or else
 /// another agent of the mission. No agent reviews its own work.
-pub(super) fn reviewer(board: &Board, task: &Task, author: Option<&AgentName>) -> Option<AgentName> {
+pub(super) fn reviewer(
+    board: &Board,
+    task: &Task,
+    author: Option<&AgentName>,
+) -> Option<AgentName> {
     let settings = &board.projects.get(&task.project)?.settings.landing;
     let may = |it: &&AgentName| Some(*it) != author && board.agents.contains_key(*it);
     let named = settings.reviewer.iter().find(may);
     let mission = task.mission.and_then(|it| board.missions.get(&it));
     let other = || mission.into_iter().flat_map(|it| &it.agents).find(may);
-    named.or_else(other).filter(|_| settings.review == Review::Agent).cloned()
+    named
+        .or_else(other)
+        .filter(|_| settings.review == ReviewPolicy::Agent)
+        .cloned()
 }
 
 /// Adds or updates the review task for work that an agent is to review. `finished` is a review that
@@ -38,15 +45,20 @@ pub(super) fn begin(
     now: Now,
 ) -> Result<(), Refusal> {
     let of = task::find(draft.board(), id)?;
-    let Some(submission) = of.submission.clone() else { return Ok(()) };
-    if !people::guarded(draft.board(), &of, &submission).is_empty() {
+    let Some(submission) = of.submission.clone() else {
+        return Ok(());
+    };
+    if !operator::guarded_parts(draft.board(), &of, &submission).is_empty() {
         return Ok(());
     }
-    let Some(reviewer) = reviewer(draft.board(), &of, Some(author)) else { return Ok(()) };
+    let Some(reviewer) = reviewer(draft.board(), &of, Some(author)) else {
+        return Ok(());
+    };
     let description = format!(
         "Look at what {author} did for {id} and say whether it may land. Change nothing yourself.\n\
          `git diff {} {}` shows the change; `git show {}:PATH` shows a file with the change.\n\
-         The `detail` of your result is \"approve\", or \"revise: \" and what to change and why.\n\n\
+         The `detail` of your result is \"approve\", or \"revise: \" and what to change and \
+         why.\n\n\
          # What was asked\n{}\n\n{}",
         submission.base, submission.commit, submission.commit, of.subject, of.description
     );
@@ -55,22 +67,37 @@ pub(super) fn begin(
         // The review has not started, so it gets the newer work. A review under way is of the older
         // work, and the newer work is reviewed after it ends.
         if known.status.is_waiting() {
-            task::edit(draft, known.id, Edit { description: Some(description), ..Edit::default() })?;
-            task::set_reviewer(draft, known.id, id, submission.commit)?;
+            task::edit(
+                draft,
+                known.id,
+                EditTask {
+                    description: Some(description),
+                    ..EditTask::default()
+                },
+            )?;
+            task::set_reviewed_task(draft, known.id, id, submission.commit)?;
         }
         return Ok(());
     }
     let subject = format!("Review {id}: {}", of.subject);
-    let add = Add { priority: of.priority, ..Add::report(of.project.clone(), &subject, description) };
+    let add = AddTask {
+        priority: of.priority,
+        ..AddTask::new_report(of.project.clone(), &subject, description)
+    };
     let review = task::add(draft, add, None, now)?;
-    task::set_reviewer(draft, review, id, submission.commit)?;
+    task::set_reviewed_task(draft, review, id, submission.commit)?;
     // An agent outside the mission polls for its work, so the review does not join the mission.
-    let mission =
-        of.mission.filter(|it| draft.board().missions.get(it).is_some_and(|it| it.agents.contains(&reviewer)));
+    let mission = of.mission.filter(|it| {
+        draft
+            .board()
+            .missions
+            .get(it)
+            .is_some_and(|it| it.agents.contains(&reviewer))
+    });
     if let Some(mission) = mission {
         task::adopt(draft, review, (mission, of.step()), &of.project)?;
     }
-    task::assign(draft, review, Some(reviewer), How::Queue, now)
+    task::assign(draft, review, Some(reviewer), AssignMode::Queue, now)
 }
 
 /// Applies the verdict of a review. The inner `Err` is the reason why the verdict cannot be
@@ -81,15 +108,25 @@ pub(crate) fn finish(
     (by, result): (&AgentName, Option<&WorkResult>),
     now: Now,
 ) -> Result<Result<(), String>, Refusal> {
-    let Some(id) = review.reviews else { return Ok(Ok(())) };
-    let detail = result.map(|it| it.detail.as_str()).filter(|it| !it.trim().is_empty());
+    let Some(id) = review.reviews else {
+        return Ok(Ok(()));
+    };
+    let detail = result
+        .map(|it| it.detail.as_str())
+        .filter(|it| !it.trim().is_empty());
     let said = detail.or(review.output.as_deref()).unwrap_or_default();
-    let verdict = match read(said) {
+    let verdict = match parse_verdict(said) {
         Ok(verdict) => verdict,
         Err(reason) => return Ok(Err(reason)),
     };
     // A person has already decided, or the work is gone.
-    let Some(of) = draft.board().tasks.get(&id).filter(|it| it.status == Status::InReview).cloned() else {
+    let Some(of) = draft
+        .board()
+        .tasks
+        .get(&id)
+        .filter(|it| it.status == TaskStatus::InReview)
+        .cloned()
+    else {
         return Ok(Ok(()));
     };
     let author = of.agent.clone();
@@ -99,17 +136,29 @@ pub(crate) fn finish(
     // A verdict counts only for the reviewed submission, never for a later one (Q13).
     let latest = of.submission.as_ref().map(|work| &work.commit);
     if review.reviews_commit.is_some() && review.reviews_commit.as_ref() != latest {
-        begin(draft, id, &author.unwrap_or_else(regatta), Some(review.id), now)?;
+        begin(
+            draft,
+            id,
+            &author.unwrap_or_else(regatta_agent_name),
+            Some(review.id),
+            now,
+        )?;
         return Ok(Ok(()));
     }
     match verdict {
-        Some(why) => people::revise(draft, id, format!("{by} reviewed it and asks for changes: {why}"))?,
-        None => match people::let_in(draft, &of, false, &Actor::Agent(by.clone()), now) {
+        Some(why) => operator::revise(
+            draft,
+            id,
+            format!("{by} reviewed it and asks for changes: {why}"),
+        )?,
+        None => match operator::approve(draft, &of, false, &Actor::Agent(by.clone()), now) {
             Ok(_) => {}
             // Its files were free during the review, and somebody else claims them now.
             Err(refusal) => {
-                let text =
-                    format!("{by} approved {id}, but it cannot land yet: {}. regatta land {id}", refusal.message());
+                let text = format!(
+                    "{by} approved {id}, but it cannot land yet: {}. regatta land {id}",
+                    refusal.message()
+                );
                 announce(draft, &of.project, "coord:review", text, now)?;
             }
         },
@@ -118,7 +167,7 @@ pub(crate) fn finish(
 }
 
 /// Parses a verdict. Returns the requested changes, or `None` for an approval.
-fn read(said: &str) -> Result<Option<String>, String> {
+fn parse_verdict(said: &str) -> Result<Option<String>, String> {
     let said = said.trim();
     let lower = said.to_ascii_lowercase();
     if let Some(rest) = lower.strip_prefix("approve") {
@@ -128,7 +177,11 @@ fn read(said: &str) -> Result<Option<String>, String> {
             return Ok(None);
         }
     }
-    let why = lower.strip_prefix("revise").map(|rest| said[said.len() - rest.len()..].trim_start_matches(':').trim());
+    let why = lower.strip_prefix("revise").map(|rest| {
+        said[said.len() - rest.len()..]
+            .trim_start_matches(':')
+            .trim()
+    });
     match why {
         Some(why) if !why.is_empty() => Ok(Some(why.to_owned())),
         Some(_) => Err("it asks for changes without naming them".into()),
@@ -142,13 +195,31 @@ mod tests {
 
     #[test]
     fn only_a_clear_approval_or_rejection_is_read_as_a_review() {
-        for yes in ["approve", " Approved.", "APPROVE: good work", "approve\nbecause"] {
-            assert_eq!(read(yes), Ok(None), "{yes}");
+        for yes in [
+            "approve",
+            " Approved.",
+            "APPROVE: good work",
+            "approve\nbecause",
+        ] {
+            assert_eq!(parse_verdict(yes), Ok(None), "{yes}");
         }
-        assert_eq!(read("revise: the Name"), Ok(Some("the Name".into())));
-        assert_eq!(read("Revise the name"), Ok(Some("the name".into())));
-        for no in ["", "revise", "revise: ", "I approve", "approve only if the name changes", "looks fine"] {
-            assert!(read(no).is_err(), "{no}");
+        assert_eq!(
+            parse_verdict("revise: the Name"),
+            Ok(Some("the Name".into()))
+        );
+        assert_eq!(
+            parse_verdict("Revise the name"),
+            Ok(Some("the name".into()))
+        );
+        for no in [
+            "",
+            "revise",
+            "revise: ",
+            "I approve",
+            "approve only if the name changes",
+            "looks fine",
+        ] {
+            assert!(parse_verdict(no).is_err(), "{no}");
         }
     }
 }

@@ -8,40 +8,43 @@ use serde::{Deserialize, Serialize};
 
 use crate::board::Board;
 use crate::ids::{LaunchId, MemberName, ProjectName, TeamName};
-use crate::lane::Kind;
-use crate::reconcile::{self, Truth};
+use crate::lane::LaneKind;
+use crate::reconcile::{self, LaneKnowledge};
 use crate::team::{self, Team};
 
-use super::{Outcome, Phase, State, describe, living, of, words};
+use super::{
+    LaunchOutcome, LaunchPhase, MemberState, describe, latest_launch, live_attempts, messages,
+};
 
 /// Maximum size of a summary as JSON in bytes, even with a hundred failed members.
-pub const LARGEST_SUMMARY: usize = 32 * 1024;
+pub const MAX_SUMMARY_BYTES: usize = 32 * 1024;
 
 /// Maximum length of a sentence in bytes, without the mark for omitted text.
-const LONGEST: usize = 117;
+const MAX_SENTENCE_BYTES: usize = 117;
 
 /// A member in the summary of its team.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct Line {
+pub struct MemberSummary {
     pub name: MemberName,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub lead: bool,
     /// `None` if it is unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub lane: Option<Kind>,
+    pub lane: Option<LaneKind>,
     pub provider: String,
     /// `None` if the team was never launched.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub state: Option<State>,
+    pub state: Option<MemberState>,
     /// State in words, for people.
-    pub said: String,
+    #[serde(rename = "said")]
+    pub description: String,
 }
 
 /// A team at a glance.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct Summary {
+pub struct TeamSummary {
     pub team: TeamName,
     pub project: ProjectName,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -49,9 +52,9 @@ pub struct Summary {
     /// The revision of the record from which the summary is derived.
     pub revision: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub phase: Option<Phase>,
+    pub phase: Option<LaunchPhase>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub outcome: Option<Outcome>,
+    pub outcome: Option<LaunchOutcome>,
     pub mixed: bool,
     pub alive: u32,
     /// Number of expected members, including the lead.
@@ -62,62 +65,70 @@ pub struct Summary {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub degraded: Option<String>,
     /// The team's state in one sentence.
-    pub said: String,
+    #[serde(rename = "said")]
+    pub headline: String,
     /// All members, the lead first; the lead is always included.
-    pub members: Vec<Line>,
+    pub members: Vec<MemberSummary>,
 }
 
 /// Returns the summary of a team.
-pub fn summary(board: &Board, team: &Team) -> Summary {
-    let policy = team::policy(board, team);
-    let launch = of(board, team);
+pub fn summary(board: &Board, team: &Team) -> TeamSummary {
+    let policy = team::lane_policy(board, team);
+    let launch = latest_launch(board, team);
     let wanted = || {
-        team.roster().map(|it| Line {
+        team.roster().map(|it| MemberSummary {
             name: it.name.clone(),
             lead: it.name == team.lead.name,
             lane: None,
             provider: team.provider(it).to_owned(),
             state: None,
-            said: "not launched".to_owned(),
+            description: "not launched".to_owned(),
         })
     };
     let Some(launch) = launch else {
-        return Summary {
+        return TeamSummary {
             team: team.name.clone(),
             project: team.project.clone(),
             launch: None,
             revision: 0,
             phase: None,
             outcome: None,
-            mixed: crate::lane::plan(&team.seats().0, &team.seats().1, &policy)
-                .is_ok_and(|it| it.mix == crate::lane::Mix::Mixed),
+            mixed: crate::lane::plan(
+                &team.planned_members().0,
+                &team.planned_members().1,
+                &policy,
+            )
+            .is_ok_and(|it| it.mix == crate::lane::TeamMix::Mixed),
             alive: 0,
             expected: team.roster().count() as u32,
-            deleted: team.deleted_wall.is_some(),
+            deleted: team.deleted_unix_ms.is_some(),
             degraded: None,
-            said: match living(board, team).count() {
+            headline: match live_attempts(board, team).count() {
                 0 => "never launched".to_owned(),
                 count => {
-                    format!("degraded: {count} of its attempts run without a record of a launch; stop it")
+                    format!(
+                        "degraded: {count} of its attempts run without a record of a launch; stop \
+                        it"
+                    )
                 }
             },
             members: wanted().collect(),
         };
     };
-    let lost = match reconcile::truth(team, launch, &policy) {
-        Truth::Lost(why) => Some(why),
-        Truth::Known | Truth::Primary => None,
+    let lost = match reconcile::lane_knowledge(team, launch, &policy) {
+        LaneKnowledge::Missing(why) => Some(why),
+        LaneKnowledge::Known | LaneKnowledge::OnlyPrimary => None,
     };
-    let mut members: Vec<Line> = launch
+    let mut members: Vec<MemberSummary> = launch
         .members
         .iter()
-        .map(|it| Line {
+        .map(|it| MemberSummary {
             name: it.name.clone(),
             lead: it.lead,
             lane: it.lane.as_ref().map(|it| it.kind),
-            provider: it.got.provider.clone(),
+            provider: it.effective.provider.clone(),
             state: Some(it.state),
-            said: plain(&describe(it)),
+            description: plain_line(&describe(it)),
         })
         .collect();
     // If the record lost its lead, the lead comes from the team's settings.
@@ -126,10 +137,10 @@ pub fn summary(board: &Board, team: &Team) -> Summary {
     }
     // A record that cannot be trusted proves no success.
     let outcome = match launch.outcome() {
-        Outcome::CleanSuccess if lost.is_some() => Outcome::PartialPending,
+        LaunchOutcome::CleanSuccess if lost.is_some() => LaunchOutcome::PartialPending,
         outcome => outcome,
     };
-    Summary {
+    TeamSummary {
         team: team.name.clone(),
         project: team.project.clone(),
         launch: Some(launch.id),
@@ -137,10 +148,14 @@ pub fn summary(board: &Board, team: &Team) -> Summary {
         phase: Some(launch.phase()),
         outcome: Some(outcome),
         mixed: launch.is_mixed(),
-        alive: launch.members.iter().filter(|it| it.state == State::Alive).count() as u32,
+        alive: launch
+            .members
+            .iter()
+            .filter(|it| it.state == MemberState::Alive)
+            .count() as u32,
         expected: launch.expected_members.len() as u32,
-        deleted: team.deleted_wall.is_some(),
-        said: plain(&words::headline(launch, lost.as_deref())),
+        deleted: team.deleted_unix_ms.is_some(),
+        headline: plain_line(&messages::headline(launch, lost.as_deref())),
         degraded: lost,
         members,
     }
@@ -148,7 +163,7 @@ pub fn summary(board: &Board, team: &Team) -> Summary {
 
 /// Returns the text cut to one line, without characters that JSON escapes, so that its size in JSON
 /// is its length.
-fn plain(text: &str) -> String {
+fn plain_line(text: &str) -> String {
     let mut out = String::new();
     for it in text.chars() {
         let it = match it {
@@ -157,7 +172,7 @@ fn plain(text: &str) -> String {
             it if it.is_control() => ' ',
             it => it,
         };
-        if out.len() + it.len_utf8() > LONGEST {
+        if out.len() + it.len_utf8() > MAX_SENTENCE_BYTES {
             out.push('…');
             break;
         }

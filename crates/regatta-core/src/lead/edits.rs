@@ -7,9 +7,9 @@ use crate::ids::{Now, TaskId};
 use crate::landing;
 use crate::pattern::PathPattern;
 use crate::refusal::Refusal;
-use crate::task::{self, Add, Expects, Submission, Task};
+use crate::task::{self, AddTask, Expects, Submission, Task};
 
-use super::{Lead, change, lead_of, post, stir};
+use super::{Lead, add_news, lead_of, post_about_mission, record_lead};
 
 /// Adds a task for a lead's own edits and submits them to the landing queue. A lead's edits cannot
 /// land in any other way.
@@ -20,8 +20,12 @@ pub(crate) fn adopt_edits(
     work: Submission,
     now: Now,
 ) -> Result<Option<TaskId>, Refusal> {
-    let found = task.mission.and_then(|mission| lead_of(draft.board(), mission));
-    let Some((mission, lead)) = found.filter(|(_, lead)| lead.task == Some(task.id)) else { return Ok(None) };
+    let found = task
+        .mission
+        .and_then(|mission| lead_of(draft.board(), mission));
+    let Some((mission, lead)) = found.filter(|(_, lead)| lead.task == Some(task.id)) else {
+        return Ok(None);
+    };
     if work.changed.is_empty() {
         return Ok(None);
     }
@@ -31,22 +35,48 @@ pub(crate) fn adopt_edits(
         "{} changed {names} itself while it led {}. The change is commit {}.",
         attempt.agent, mission.id, work.commit
     );
-    let add = Add {
+    let add = AddTask {
         // A name that is not a valid pattern is left out, so the claim covers only the others.
-        files: work.changed.iter().filter_map(|path| PathPattern::new(path).ok()).collect(),
+        files: work
+            .changed
+            .iter()
+            .filter_map(|path| PathPattern::new(path).ok())
+            .collect(),
         expects: Expects::Changes,
-        ..Add::report(mission.project.clone(), &format!("Edits by the lead {}: {names}", attempt.agent), description)
+        ..AddTask::new_report(
+            mission.project.clone(),
+            &format!("Edits by the lead {}: {names}", attempt.agent),
+            description,
+        )
     };
     let id = task::add(draft, add, Some((mission.id, Default::default())), now)?;
     if let Some((_, lead)) = lead_of(draft.board(), mission.id) {
-        change(draft, mission.id, Lead { children: lead.children + 1, ..lead }, None, None);
+        record_lead(
+            draft,
+            mission.id,
+            Lead {
+                children: lead.children + 1,
+                ..lead
+            },
+            None,
+            None,
+        );
     }
     let queued = landing::submit_edits(draft, id, attempt, work, now)?;
-    let how = if queued { "is in the landing queue" } else { "waits for a person" };
-    let text =
-        format!("You changed {names} yourself. That work is {id} now and {how}; give work to your workers instead");
-    stir(draft, mission.id, &text, false);
-    let words = format!("{} changed {names} itself; that is {id} now and {how}", attempt.agent);
-    post(draft, &mission, &lead, "mission:edited", words, now)?;
+    let how = if queued {
+        "is in the landing queue"
+    } else {
+        "waits for a person"
+    };
+    let text = format!(
+        "You changed {names} yourself. That work is {id} now and {how}; give work to your workers \
+        instead"
+    );
+    add_news(draft, mission.id, &text, false);
+    let words = format!(
+        "{} changed {names} itself; that is {id} now and {how}",
+        attempt.agent
+    );
+    post_about_mission(draft, &mission, &lead, "mission:edited", words, now)?;
     Ok(Some(id))
 }

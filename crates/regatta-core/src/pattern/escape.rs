@@ -31,7 +31,8 @@ fn must_be_escaped(character: char) -> bool {
 
 /// Escapes a path pattern, whose `*`, `?` and `/` keep their meaning.
 pub(super) fn escape(pattern: &str) -> Cow<'_, str> {
-    let needs_escape = |character: char| must_be_escaped(character) && !matches!(character, '*' | '?' | '/');
+    let needs_escape =
+        |character: char| must_be_escaped(character) && !matches!(character, '*' | '?' | '/');
     if !pattern.contains(needs_escape) {
         return Cow::Borrowed(pattern);
     }
@@ -54,9 +55,11 @@ pub(super) fn unescape(path: &str) -> Option<Cow<'_, str>> {
     let mut pattern = String::with_capacity(path.len());
     for part in parts(path) {
         match part? {
-            Part::Raw(character) => pattern.push(character),
-            Part::Escaped(character) if !matches!(character, '*' | '?' | '/') => pattern.push(character),
-            Part::Escaped(_) | Part::StrayByte(_) => return None,
+            EscapePart::Raw(character) => pattern.push(character),
+            EscapePart::Escaped(character) if !matches!(character, '*' | '?' | '/') => {
+                pattern.push(character)
+            }
+            EscapePart::Escaped(_) | EscapePart::StrayByte(_) => return None,
         }
     }
     Some(Cow::Owned(pattern))
@@ -70,12 +73,12 @@ pub(super) fn canonical(path: &str) -> Option<Cow<'_, str>> {
     let mut spelling = String::with_capacity(path.len());
     for part in parts(path) {
         match part? {
-            Part::Raw(character) => spelling.push(character),
-            Part::Escaped(character) if must_be_escaped(character) => {
+            EscapePart::Raw(character) => spelling.push(character),
+            EscapePart::Escaped(character) if must_be_escaped(character) => {
                 push_escaped(&mut spelling, character.encode_utf8(&mut [0; 4]).as_bytes());
             }
-            Part::Escaped(character) => spelling.push(character),
-            Part::StrayByte(byte) => push_escaped(&mut spelling, &[byte]),
+            EscapePart::Escaped(character) => spelling.push(character),
+            EscapePart::StrayByte(byte) => push_escaped(&mut spelling, &[byte]),
         }
     }
     Some(Cow::Owned(spelling))
@@ -85,9 +88,9 @@ pub(super) fn canonical(path: &str) -> Option<Cow<'_, str>> {
 /// escape, which is never a wildcard.
 pub(super) fn symbols(path: &str) -> impl Iterator<Item = (char, Symbol)> + '_ {
     parts(path).flatten().map(|part| match part {
-        Part::Raw(character) => (character, Symbol::from_char(character)),
-        Part::Escaped(character) => ('%', Symbol::from_char(character)),
-        Part::StrayByte(byte) => ('%', Symbol::from_stray_byte(byte)),
+        EscapePart::Raw(character) => (character, Symbol::from_char(character)),
+        EscapePart::Escaped(character) => ('%', Symbol::from_char(character)),
+        EscapePart::StrayByte(byte) => ('%', Symbol::from_stray_byte(byte)),
     })
 }
 
@@ -97,20 +100,20 @@ pub(super) fn unescaped_len(path: &str) -> usize {
 }
 
 /// A part of an escaped path.
-enum Part {
+enum EscapePart {
     Raw(char),
     Escaped(char),
     StrayByte(u8),
 }
 
 /// Splits an escaped path into characters. A broken escape gives `None`, which ends the sequence.
-fn parts(path: &str) -> impl Iterator<Item = Option<Part>> + '_ {
+fn parts(path: &str) -> impl Iterator<Item = Option<EscapePart>> + '_ {
     let mut rest = path;
     std::iter::from_fn(move || {
         let first = rest.chars().next()?;
         if first != '%' {
             rest = &rest[first.len_utf8()..];
-            return Some(Some(Part::Raw(first)));
+            return Some(Some(EscapePart::Raw(first)));
         }
         let Some(byte) = escaped_byte(rest) else {
             rest = "";
@@ -123,7 +126,7 @@ fn parts(path: &str) -> impl Iterator<Item = Option<Part>> + '_ {
                 && let Some(character) = text.chars().next()
             {
                 rest = &rest[3 * len..];
-                return Some(Some(Part::Escaped(character)));
+                return Some(Some(EscapePart::Escaped(character)));
             }
             match rest.get(3 * len..).and_then(escaped_byte) {
                 Some(next) if len < 4 => bytes[len] = next,
@@ -131,7 +134,7 @@ fn parts(path: &str) -> impl Iterator<Item = Option<Part>> + '_ {
             }
         }
         rest = &rest[3..];
-        Some(Some(Part::StrayByte(byte)))
+        Some(Some(EscapePart::StrayByte(byte)))
     })
 }
 

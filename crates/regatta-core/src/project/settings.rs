@@ -3,34 +3,34 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::agent::Level;
+use crate::agent::SandboxLevel;
 use crate::ids::AgentName;
-use crate::lane::Lanes;
-use crate::mission::Mode;
+use crate::lane::LaneSettings;
+use crate::mission::StartMode;
 use crate::pattern::PathPattern;
-use crate::project::Span;
+use crate::project::Millis;
 use crate::task::IssueType;
 
 /// All settings of a project.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
-pub struct Settings {
-    pub landing: Landing,
-    pub workspace: Workspace,
-    pub run: Run,
-    pub knowledge: Knowledge,
-    pub leads: Leads,
-    pub router: Router,
-    pub lanes: Lanes,
-    pub notify: Notify,
+pub struct ProjectSettings {
+    pub landing: LandingSettings,
+    pub workspace: WorkspaceSettings,
+    pub run: RunSettings,
+    pub knowledge: KnowledgeSettings,
+    pub leads: LeadSettings,
+    pub router: RouterSettings,
+    pub lanes: LaneSettings,
+    pub notify: NotifySettings,
     /// `[[rule]]`: standing rules, which are applied before a start and before a landing.
     pub rule: Vec<StandingRule>,
 }
 
-impl Settings {
+impl ProjectSettings {
     pub(super) fn is_default(&self) -> bool {
-        *self == Settings::default()
+        *self == ProjectSettings::default()
     }
 }
 
@@ -38,7 +38,7 @@ impl Settings {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
-pub struct Notify {
+pub struct NotifySettings {
     /// Shell command to run for each notification. REGATTA_NOTICE has the notification as JSON.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub command: Option<String>,
@@ -55,7 +55,7 @@ pub struct Notify {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
-pub enum Checkout {
+pub enum CheckoutPolicy {
     #[default]
     Update,
     Skip,
@@ -65,7 +65,7 @@ pub enum Checkout {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
-pub enum Style {
+pub enum CommitStyle {
     /// One commit per task.
     #[default]
     Squash,
@@ -91,7 +91,7 @@ pub enum QueueMode {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
-pub enum Verify {
+pub enum VerifyMode {
     /// Every commit that lands.
     #[default]
     Every,
@@ -103,7 +103,7 @@ pub enum Verify {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
-pub enum Review {
+pub enum ReviewPolicy {
     #[default]
     None,
     Human,
@@ -114,7 +114,7 @@ pub enum Review {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
-pub enum OnConflict {
+pub enum ConflictPolicy {
     /// An attempt fixes it, at most three times.
     #[default]
     Fixup,
@@ -129,7 +129,7 @@ pub enum OnConflict {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
-pub enum Unanswered {
+pub enum UnansweredPolicy {
     /// The work waits for the answer.
     #[default]
     Wait,
@@ -141,25 +141,26 @@ pub enum Unanswered {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
-pub struct Landing {
-    pub checkout: Checkout,
-    pub style: Style,
+pub struct LandingSettings {
+    pub checkout: CheckoutPolicy,
+    pub style: CommitStyle,
     pub mode: QueueMode,
     /// Validate every commit that lands, or only the last commit of each batch.
-    pub verify: Verify,
+    pub verify: VerifyMode,
     /// Number of trees that are validated at once. If omitted, it fits the machine: one for each
     /// two cores and two gibibytes, at least two with more than one core, at most eight.
     pub slots: Option<u32>,
-    /// With `verify = "tip"`, the number of landings validated together; derived from the failure rate if omitted.
+    /// With `verify = "tip"`, the number of landings validated together; derived from the failure
+    /// rate if omitted.
     pub batch: Option<u32>,
-    pub review: Review,
+    pub review: ReviewPolicy,
     /// The agent that reviews, with `review = "agent"`.
     pub reviewer: Option<AgentName>,
     /// Paths that always need a person's approval, besides the built-in ones.
     pub protected: Vec<PathPattern>,
-    pub on_conflict: OnConflict,
+    pub on_conflict: ConflictPolicy,
     /// Treatment of work whose agent did not wait for the answer to a question.
-    pub unanswered: Unanswered,
+    pub unanswered: UnansweredPolicy,
     /// Remote to push to after each landing.
     pub push: Option<String>,
     /// Commands to run after each landing.
@@ -167,33 +168,34 @@ pub struct Landing {
     /// Command that releases unreleased features and fixes.
     pub release: Option<String>,
     /// Maximum wait for the trunk, after which an agent takes other work.
-    pub merge_timeout: Span,
+    pub merge_timeout: Millis,
     /// Maximum time for which a person may hold the trunk, including renewals.
-    pub max_hold: Span,
+    pub max_hold: Millis,
     /// Interval of trial merges between work in progress; 0 means never.
-    pub radar: Span,
+    #[serde(rename = "radar")]
+    pub collision_scan_interval: Millis,
 }
 
-impl Default for Landing {
-    fn default() -> Landing {
-        Landing {
-            checkout: Checkout::Update,
-            style: Style::Squash,
+impl Default for LandingSettings {
+    fn default() -> LandingSettings {
+        LandingSettings {
+            checkout: CheckoutPolicy::Update,
+            style: CommitStyle::Squash,
             mode: QueueMode::Speculative,
-            verify: Verify::Every,
+            verify: VerifyMode::Every,
             slots: None,
             batch: None,
-            review: Review::None,
+            review: ReviewPolicy::None,
             reviewer: None,
             protected: vec![],
-            on_conflict: OnConflict::Fixup,
-            unanswered: Unanswered::Wait,
+            on_conflict: ConflictPolicy::Fixup,
+            unanswered: UnansweredPolicy::Wait,
             push: None,
             after: vec![],
             release: None,
-            merge_timeout: Span::seconds(60),
-            max_hold: Span::seconds(600),
-            radar: Span::seconds(30),
+            merge_timeout: Millis::seconds(60),
+            max_hold: Millis::seconds(600),
+            collision_scan_interval: Millis::seconds(30),
         }
     }
 }
@@ -202,13 +204,13 @@ impl Default for Landing {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
-pub struct Workspace {
+pub struct WorkspaceSettings {
     /// Untracked files to copy from the user's checkout.
     pub copy: Vec<PathPattern>,
     /// Commands that set up a fresh workspace.
     pub setup: Vec<String>,
     /// Maximum time of one setup command.
-    pub setup_timeout: Span,
+    pub setup_timeout: Millis,
     /// Number of ports for each attempt, in `REGATTA_PORT_0` and following variables.
     pub ports: u32,
     /// First and last port that may be assigned.
@@ -221,12 +223,12 @@ pub struct Workspace {
     pub pool: u32,
 }
 
-impl Default for Workspace {
-    fn default() -> Workspace {
-        Workspace {
+impl Default for WorkspaceSettings {
+    fn default() -> WorkspaceSettings {
+        WorkspaceSettings {
             copy: vec![],
             setup: vec![],
-            setup_timeout: Span::seconds(600),
+            setup_timeout: Millis::seconds(600),
             ports: 0,
             port_range: (40_000, 49_999),
             sparse: vec![],
@@ -240,7 +242,7 @@ impl Default for Workspace {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
-pub enum OnEscape {
+pub enum EscapePolicy {
     /// The files outside are held back and recorded, and the rest continues.
     #[default]
     HoldBack,
@@ -252,7 +254,7 @@ pub enum OnEscape {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
-pub enum Commits {
+pub enum CommitGrouping {
     /// One commit for each task, when it has passed.
     #[default]
     Task,
@@ -264,7 +266,7 @@ pub enum Commits {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
-pub enum NotNeeded {
+pub enum NotNeededPolicy {
     /// The task is done without a change.
     #[default]
     Done,
@@ -276,21 +278,21 @@ pub enum NotNeeded {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
-pub struct Run {
+pub struct RunSettings {
     pub max_workers: Option<u32>,
     pub agents: Option<Vec<String>>,
-    pub mode: Option<Mode>,
+    pub mode: Option<StartMode>,
     /// One commit for each task, or one for each wave.
-    pub commits: Option<Commits>,
+    pub commits: Option<CommitGrouping>,
     /// Files that are derived from others, such as lock files. Two tasks that derive the same file
     /// collide.
-    pub derived: Vec<Derived>,
+    pub derived: Vec<DerivedFile>,
     /// Packages whose tasks run one after the other. `!PATH` exempts a package that was detected as
     /// one.
     pub serial_packages: Vec<String>,
-    pub on_scope_escape: OnEscape,
+    pub on_scope_escape: EscapePolicy,
     /// The outcome of a task if its agent says that no change is needed.
-    pub not_needed: NotNeeded,
+    pub not_needed: NotNeededPolicy,
     /// Require that new test files follow their language's naming convention.
     pub test_names: bool,
     /// Directory for results and scope escapes, relative to the checkout.
@@ -298,22 +300,22 @@ pub struct Run {
     /// Number of attempts before a failing task fails for good or needs a person.
     pub attempts: u32,
     /// Sandbox of setup commands and checks. If omitted, `workspace` where the machine supports it.
-    pub sandbox: Option<Level>,
+    pub sandbox: Option<SandboxLevel>,
     /// Sandbox of a ratchet, which may report to outside services. If omitted, none.
-    pub ratchet_sandbox: Option<Level>,
+    pub ratchet_sandbox: Option<SandboxLevel>,
 }
 
-impl Default for Run {
-    fn default() -> Run {
-        Run {
+impl Default for RunSettings {
+    fn default() -> RunSettings {
+        RunSettings {
             max_workers: None,
             agents: None,
             mode: None,
             commits: None,
             derived: vec![],
             serial_packages: vec![],
-            on_scope_escape: OnEscape::HoldBack,
-            not_needed: NotNeeded::Done,
+            on_scope_escape: EscapePolicy::HoldBack,
+            not_needed: NotNeededPolicy::Done,
             test_names: true,
             results: ".agents/swarm/results".into(),
             attempts: 3,
@@ -327,7 +329,7 @@ impl Default for Run {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
-pub struct Derived {
+pub struct DerivedFile {
     /// The derived file.
     pub file: PathPattern,
     /// The files from which it is derived.
@@ -338,14 +340,16 @@ pub struct Derived {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
-pub struct Knowledge {
+pub struct KnowledgeSettings {
     /// Directories with the project's learnings.
     pub paths: Vec<String>,
 }
 
-impl Default for Knowledge {
-    fn default() -> Knowledge {
-        Knowledge { paths: vec![".agents/learnings".into()] }
+impl Default for KnowledgeSettings {
+    fn default() -> KnowledgeSettings {
+        KnowledgeSettings {
+            paths: vec![".agents/learnings".into()],
+        }
     }
 }
 
@@ -353,7 +357,7 @@ impl Default for Knowledge {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
-pub struct Leads {
+pub struct LeadSettings {
     /// Maximum number of missions with a lead at once; the others are queued.
     pub max_leads: u32,
     /// Agent whose program leads. If omitted, the first of `run.agents`, or else the only agent.
@@ -366,21 +370,21 @@ pub struct Leads {
     pub max_children: u32,
     /// Interval of a mission's summaries on the bus, which are posted only after changes; 0 means
     /// never.
-    pub checkpoint_interval: Span,
+    pub checkpoint_interval: Millis,
     /// Maximum time for which a lead may lead a mission; 0 means unlimited.
-    pub timeout: Span,
+    pub timeout: Millis,
 }
 
-impl Default for Leads {
-    fn default() -> Leads {
-        Leads {
+impl Default for LeadSettings {
+    fn default() -> LeadSettings {
+        LeadSettings {
             max_leads: 3,
             agent: None,
             workers: vec![],
             max_workers: 4,
             max_children: 12,
-            checkpoint_interval: Span::seconds(60),
-            timeout: Span::seconds(4 * 3_600),
+            checkpoint_interval: Millis::seconds(60),
+            timeout: Millis::seconds(4 * 3_600),
         }
     }
 }
@@ -389,7 +393,7 @@ impl Default for Leads {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
-pub enum Triage {
+pub enum TriagePolicy {
     /// A cheap attempt answers it, makes a task of it, or hands it to a lead.
     #[default]
     Agent,
@@ -403,8 +407,8 @@ pub enum Triage {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
-pub struct Router {
-    pub triage: Triage,
+pub struct RouterSettings {
+    pub triage: TriagePolicy,
     /// Agent whose program answers questions. If omitted, the agent that leads.
     pub agent: Option<AgentName>,
     /// Maximum number of questions that are answered at once.
@@ -413,9 +417,14 @@ pub struct Router {
     pub from: Vec<AgentName>,
 }
 
-impl Default for Router {
-    fn default() -> Router {
-        Router { triage: Triage::Agent, agent: None, max_answers: 4, from: vec![] }
+impl Default for RouterSettings {
+    fn default() -> RouterSettings {
+        RouterSettings {
+            triage: TriagePolicy::Agent,
+            agent: None,
+            max_answers: 4,
+            from: vec![],
+        }
     }
 }
 
@@ -427,7 +436,8 @@ pub enum RuleAction {
     Block,
     #[default]
     Warn,
-    Leave,
+    #[serde(rename = "leave")]
+    Ignore,
 }
 
 /// A standing rule, `[[rule]]`.
@@ -437,7 +447,8 @@ pub enum RuleAction {
 pub struct StandingRule {
     pub name: String,
     /// Message to people and agents whose work the rule matches.
-    pub says: String,
+    #[serde(rename = "says")]
+    pub message: String,
     /// Types of the matching tasks; empty means all.
     pub types: Vec<IssueType>,
     /// Files that a matching task or change touches; empty means all.

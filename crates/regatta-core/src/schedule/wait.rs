@@ -7,7 +7,8 @@ use serde::{Deserialize, Serialize};
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum WaitKind {
-    Dep,
+    #[serde(rename = "dep")]
+    Dependency,
     Claim,
     Slot,
     Machine,
@@ -41,9 +42,9 @@ pub struct WaitReason {
 
 impl WaitKind {
     /// Returns the wire name, which people also type in filters.
-    pub fn word(self) -> &'static str {
+    pub fn name(self) -> &'static str {
         match self {
-            WaitKind::Dep => "dep",
+            WaitKind::Dependency => "dep",
             WaitKind::Claim => "claim",
             WaitKind::Slot => "slot",
             WaitKind::Machine => "machine",

@@ -2,25 +2,28 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::attempt::Resume;
+use crate::attempt::ResumePoint;
 use crate::board::Draft;
 use crate::budget::Spend;
 use crate::event::Event;
-use crate::graph::{self, Step};
+use crate::graph::{self, PlanStep};
 use crate::ids::{CommitId, MissionId, Now, ProjectName, TaskId};
 use crate::landing;
-use crate::launch::Standing;
+use crate::launch::SessionOf;
 use crate::pattern::PathPattern;
 use crate::provider_name;
 use crate::refusal::Refusal;
 
-use super::{Added, Duty, Edited, Expects, IssueType, Status, Task, Validation, find, next_status};
+use super::{
+    Expects, IssueType, Task, TaskAdded, TaskDuty, TaskEdited, TaskStatus, Validation, find,
+    next_status,
+};
 
 /// A task to add with [`add`]. Blockers may be tasks on the board, or tasks added before it by the
 /// same command.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct Add {
+pub struct AddTask {
     pub project: ProjectName,
     pub subject: String,
     #[serde(default)]
@@ -53,10 +56,10 @@ pub struct Add {
     pub backlog: bool,
 }
 
-impl Add {
+impl AddTask {
     /// Returns a task that expects a report and changes nothing.
-    pub(crate) fn report(project: ProjectName, subject: &str, description: String) -> Add {
-        Add {
+    pub(crate) fn new_report(project: ProjectName, subject: &str, description: String) -> AddTask {
+        AddTask {
             project,
             subject: one_line(subject, 300),
             description,
@@ -80,7 +83,12 @@ impl Add {
 /// Returns the first line of a text, cut to at most `most` characters.
 pub(crate) fn one_line(text: &str, most: usize) -> String {
     let line = text.trim().lines().next().unwrap_or_default();
-    line.chars().map(|it| if it.is_control() { ' ' } else { it }).take(most).collect::<String>().trim().to_owned()
+    line.chars()
+        .map(|it| if it.is_control() { ' ' } else { it })
+        .take(most)
+        .collect::<String>()
+        .trim()
+        .to_owned()
 }
 
 /// Returns the priority of a task that does not set one.
@@ -89,11 +97,18 @@ pub fn default_priority() -> u8 {
 }
 
 /// Adds a task to the board, without an agent.
-pub fn add(draft: &mut Draft, ask: Add, mission: Option<(MissionId, Step)>, now: Now) -> Result<TaskId, Refusal> {
+pub fn add(
+    draft: &mut Draft,
+    ask: AddTask,
+    mission: Option<(MissionId, PlanStep)>,
+    now: Now,
+) -> Result<TaskId, Refusal> {
     if !draft.board().projects.contains_key(&ask.project) {
-        return Err(Refusal::NoSuchProject { project: ask.project });
+        return Err(Refusal::NoSuchProject {
+            project: ask.project,
+        });
     }
-    check_words(&ask.subject, &ask.description)?;
+    check_text(&ask.subject, &ask.description)?;
     if ask.priority > 9 {
         return Err(Refusal::invalid(
             format!("a priority is 0 (first) to 9, not {}", ask.priority),
@@ -123,29 +138,37 @@ pub fn add(draft: &mut Draft, ask: Add, mission: Option<(MissionId, Step)>, now:
         expects: ask.expects,
         effort: ask.effort,
         model: ask.model,
-        provider: ask.provider.as_deref().map(provider_name::canonical).map(str::to_owned),
+        provider: ask
+            .provider
+            .as_deref()
+            .map(provider_name::canonical)
+            .map(str::to_owned),
         script: ask.script,
         ratchet: ask.ratchet,
         explores: None,
         reviews: None,
         reviews_commit: None,
         duty: None,
-        asleep: false,
-        standing: None,
+        resting: false,
+        session_of: None,
         alias: ask.alias,
         mission: mission.map(|it| it.0),
         wave: mission.map_or(0, |it| it.1.wave),
         sub_wave: mission.map_or(0, |it| it.1.sub),
-        status: if ask.backlog { Status::Backlog } else { Status::Unassigned },
+        status: if ask.backlog {
+            TaskStatus::Backlog
+        } else {
+            TaskStatus::Unassigned
+        },
         assignee: None,
-        offer_until: None,
+        offer_until_fleet_ms: None,
         paused: None,
         agent: None,
         attempt: None,
         last_cause: None,
         failures: 0,
         tries: 0,
-        not_before: None,
+        not_before_fleet_ms: None,
         resume: None,
         fixup: None,
         fixups: 0,
@@ -159,23 +182,26 @@ pub fn add(draft: &mut Draft, ask: Add, mission: Option<(MissionId, Step)>, now:
         landed: None,
         progress: String::new(),
         reason: None,
-        needs: None,
+        needed_decision: None,
         shares_commit: false,
         snoozed: None,
-        unanswered: false,
+        awaits_decision: false,
         escapes: vec![],
         warnings: vec![],
         output: None,
-        created_wall: now.wall,
-        updated_wall: now.wall,
+        created_unix_ms: now.unix_ms,
+        updated_unix_ms: now.unix_ms,
     };
-    draft.record(Event::TaskAdded(Added { task: task.into() }));
+    draft.record(Event::TaskAdded(TaskAdded { task: task.into() }));
     Ok(id)
 }
 
 /// Checks the length and form of a task's subject and description.
-fn check_words(subject: &str, description: &str) -> Result<(), Refusal> {
-    if subject.trim().is_empty() || subject.chars().count() > 300 || subject.contains(['\n', '\r', '\0']) {
+fn check_text(subject: &str, description: &str) -> Result<(), Refusal> {
+    if subject.trim().is_empty()
+        || subject.chars().count() > 300
+        || subject.contains(['\n', '\r', '\0'])
+    {
         return Err(Refusal::invalid(
             "a task's subject is one line of 1 to 300 characters",
             "put the rest into the description",
@@ -193,13 +219,16 @@ fn check_words(subject: &str, description: &str) -> Result<(), Refusal> {
 /// Checks that a ratchet is a command that can run.
 fn check_ratchet(argv: Option<&[String]>) -> Result<(), Refusal> {
     match argv {
-        Some([]) => {
-            Err(Refusal::invalid("a ratchet needs a program", "give its program and arguments, or leave it out"))
-        }
-        Some(argv) if argv[0].trim().is_empty() || argv.iter().any(|it| it.contains('\0')) => Err(Refusal::invalid(
-            "a ratchet's program is blank or an argument has a NUL byte",
-            "give its program and arguments as plain text",
+        Some([]) => Err(Refusal::invalid(
+            "a ratchet needs a program",
+            "give its program and arguments, or leave it out",
         )),
+        Some(argv) if argv[0].trim().is_empty() || argv.iter().any(|it| it.contains('\0')) => {
+            Err(Refusal::invalid(
+                "a ratchet's program is blank or an argument has a NUL byte",
+                "give its program and arguments as plain text",
+            ))
+        }
         _ => Ok(()),
     }
 }
@@ -208,18 +237,20 @@ fn check_ratchet(argv: Option<&[String]>) -> Result<(), Refusal> {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
-pub enum Pause {
+pub enum SetPause {
     /// Pauses the task for this reason.
-    Because(String),
+    #[serde(rename = "because")]
+    Pause(String),
     /// Resumes the task.
-    No,
+    #[serde(rename = "no")]
+    Resume,
 }
 
 /// Changes to a task; see [`edit`]. `None` leaves a value as it is.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
-pub struct Edit {
+pub struct EditTask {
     pub subject: Option<String>,
     pub description: Option<String>,
     pub issue_type: Option<IssueType>,
@@ -228,47 +259,61 @@ pub struct Edit {
     pub blocked_by: Option<Vec<TaskId>>,
     pub priority: Option<u8>,
     pub script: Option<String>,
-    pub paused: Option<Pause>,
+    pub paused: Option<SetPause>,
     pub backlog: Option<bool>,
 }
 
 /// Changes a task. While an attempt or a landing is under way, only the priority and the pause can
 /// change.
-pub fn edit(draft: &mut Draft, id: TaskId, ask: Edit) -> Result<(), Refusal> {
+pub fn edit(draft: &mut Draft, id: TaskId, ask: EditTask) -> Result<(), Refusal> {
     let mut task = Task::clone(&*find(draft.board(), id)?);
-    let harmless = Edit { priority: ask.priority, paused: ask.paused.clone(), ..Edit::default() } == ask;
-    let idle = task.status.is_waiting() || matches!(task.status, Status::Backlog | Status::NeedsHuman);
+    let harmless = EditTask {
+        priority: ask.priority,
+        paused: ask.paused.clone(),
+        ..EditTask::default()
+    } == ask;
+    let idle = task.status.is_waiting()
+        || matches!(task.status, TaskStatus::Backlog | TaskStatus::NeedsHuman);
     if !harmless && !idle {
         return Err(Refusal::InUse {
             what: id.to_string(),
-            by: task.attempt.map_or(task.status.to_string(), |it| it.to_string()),
+            by: task
+                .attempt
+                .map_or(task.status.to_string(), |it| it.to_string()),
         });
     }
     if let Some(backlog) = ask.backlog {
         let to = match (backlog, &task.assignee) {
-            (true, _) => Status::Backlog,
+            (true, _) => TaskStatus::Backlog,
             (false, _) if task.status.is_waiting() => task.status,
-            (false, Some(_)) => Status::Pending,
-            (false, None) => Status::Unassigned,
+            (false, Some(_)) => TaskStatus::Pending,
+            (false, None) => TaskStatus::Unassigned,
         };
         if task.status != to {
-            if task.status == Status::Offered {
-                (task.assignee, task.offer_until) = (None, None); // nobody has accepted the offer
+            if task.status == TaskStatus::Offered {
+                // nobody has accepted the offer
+                (task.assignee, task.offer_until_fleet_ms) = (None, None);
             }
             task.status = next_status(id, task.status, to)?;
         }
     }
-    check_words(
+    check_text(
         ask.subject.as_deref().unwrap_or(&task.subject),
         ask.description.as_deref().unwrap_or(&task.description),
     )?;
     if ask.priority.is_some_and(|it| it > 9) {
-        return Err(Refusal::invalid("a priority is 0 (first) to 9", "give a number in that range"));
+        return Err(Refusal::invalid(
+            "a priority is 0 (first) to 9",
+            "give a number in that range",
+        ));
     }
     if let Some(mut blocked_by) = ask.blocked_by {
         blocked_by.sort();
         blocked_by.dedup();
-        if let Some(missing) = blocked_by.iter().find(|it| it.0 == 0 || it.0 > draft.board().counters.task) {
+        if let Some(missing) = blocked_by
+            .iter()
+            .find(|it| it.0 == 0 || it.0 > draft.board().counters.task)
+        {
             return Err(Refusal::NoSuchTask { task: *missing });
         }
         if let Some(tasks) = graph::cycle_with(draft.board(), id, &blocked_by) {
@@ -283,54 +328,92 @@ pub fn edit(draft: &mut Draft, id: TaskId, ask: Edit) -> Result<(), Refusal> {
     task.validation = ask.validation.unwrap_or(task.validation);
     task.priority = ask.priority.unwrap_or(task.priority);
     task.script = ask.script.or(task.script);
-    let goes_on = ask.paused == Some(Pause::No);
+    let goes_on = ask.paused == Some(SetPause::Resume);
     task.paused = match ask.paused {
-        Some(Pause::Because(reason)) => Some(reason),
-        Some(Pause::No) => None,
+        Some(SetPause::Pause(reason)) => Some(reason),
+        Some(SetPause::Resume) => None,
         None => task.paused,
     };
-    draft.record(Event::TaskEdited(Edited { task: task.into() }));
-    if goes_on { landing::go_on(draft, id) } else { Ok(()) }
+    draft.record(Event::TaskEdited(TaskEdited { task: task.into() }));
+    if goes_on {
+        landing::resume_landing(draft, id)
+    } else {
+        Ok(())
+    }
 }
 
 /// Records the task and the commit that a task reviews.
-pub(crate) fn set_reviewer(draft: &mut Draft, id: TaskId, of: TaskId, commit: CommitId) -> Result<(), Refusal> {
-    let task = Task { reviews: Some(of), reviews_commit: Some(commit), ..Task::clone(&*find(draft.board(), id)?) };
-    draft.record(Event::TaskEdited(Edited { task: task.into() }));
+pub(crate) fn set_reviewed_task(
+    draft: &mut Draft,
+    id: TaskId,
+    of: TaskId,
+    commit: CommitId,
+) -> Result<(), Refusal> {
+    let task = Task {
+        reviews: Some(of),
+        reviews_commit: Some(commit),
+        ..Task::clone(&*find(draft.board(), id)?)
+    };
+    draft.record(Event::TaskEdited(TaskEdited { task: task.into() }));
     Ok(())
 }
 
 /// Sets a task's duty, and the session with which it continues.
-pub(crate) fn set_duty(draft: &mut Draft, id: TaskId, duty: Duty, resume: Option<Resume>) -> Result<(), Refusal> {
-    let task = Task { duty: Some(duty), resume, ..Task::clone(&*find(draft.board(), id)?) };
-    draft.record(Event::TaskEdited(Edited { task: task.into() }));
+pub(crate) fn set_duty(
+    draft: &mut Draft,
+    id: TaskId,
+    duty: TaskDuty,
+    resume: Option<ResumePoint>,
+) -> Result<(), Refusal> {
+    let task = Task {
+        duty: Some(duty),
+        resume,
+        ..Task::clone(&*find(draft.board(), id)?)
+    };
+    draft.record(Event::TaskEdited(TaskEdited { task: task.into() }));
     Ok(())
 }
 
 /// Records the unfinished work with which a task that waits for a person will continue.
-pub(crate) fn keep_resume(draft: &mut Draft, id: TaskId, resume: Resume) -> Result<(), Refusal> {
-    let task = Task { resume: Some(resume), ..Task::clone(&*find(draft.board(), id)?) };
-    draft.record(Event::TaskEdited(Edited { task: task.into() }));
+pub(crate) fn keep_resume(
+    draft: &mut Draft,
+    id: TaskId,
+    resume: ResumePoint,
+) -> Result<(), Refusal> {
+    let task = Task {
+        resume: Some(resume),
+        ..Task::clone(&*find(draft.board(), id)?)
+    };
+    draft.record(Event::TaskEdited(TaskEdited { task: task.into() }));
     Ok(())
 }
 
 /// Forgets a task's unfinished work, so that it starts afresh.
 pub(crate) fn forget_resume(draft: &mut Draft, id: TaskId) -> Result<(), Refusal> {
-    let task = Task { resume: None, ..Task::clone(&*find(draft.board(), id)?) };
-    draft.record(Event::TaskEdited(Edited { task: task.into() }));
+    let task = Task {
+        resume: None,
+        ..Task::clone(&*find(draft.board(), id)?)
+    };
+    draft.record(Event::TaskEdited(TaskEdited { task: task.into() }));
     Ok(())
 }
 
 /// Records the team member whose standing session a task is.
-pub(crate) fn set_standing(draft: &mut Draft, id: TaskId, of: Standing) -> Result<(), Refusal> {
-    let task = Task { standing: Some(of), ..Task::clone(&*find(draft.board(), id)?) };
-    draft.record(Event::TaskEdited(Edited { task: task.into() }));
+pub(crate) fn set_session_of(draft: &mut Draft, id: TaskId, of: SessionOf) -> Result<(), Refusal> {
+    let task = Task {
+        session_of: Some(of),
+        ..Task::clone(&*find(draft.board(), id)?)
+    };
+    draft.record(Event::TaskEdited(TaskEdited { task: task.into() }));
     Ok(())
 }
 
 /// Records the task for which a task explores the repository.
-pub(crate) fn set_explorer(draft: &mut Draft, id: TaskId, of: TaskId) -> Result<(), Refusal> {
-    let task = Task { explores: Some(of), ..Task::clone(&*find(draft.board(), id)?) };
-    draft.record(Event::TaskEdited(Edited { task: task.into() }));
+pub(crate) fn set_explored_task(draft: &mut Draft, id: TaskId, of: TaskId) -> Result<(), Refusal> {
+    let task = Task {
+        explores: Some(of),
+        ..Task::clone(&*find(draft.board(), id)?)
+    };
+    draft.record(Event::TaskEdited(TaskEdited { task: task.into() }));
     Ok(())
 }

@@ -11,10 +11,10 @@ use crate::pattern::PathPattern;
 use crate::refusal::Refusal;
 use crate::schedule::WaitKind;
 
-use super::{Again, Returned, Status, Task, find, needs_human_to_mend, next_status};
+use super::{NextAttempt, Task, TaskReturned, TaskStatus, find, needs_human_to_fix, next_status};
 
 /// Maximum number of fix-ups of a task before its work needs a person.
-pub const MOST_FIXUPS: u32 = 3;
+pub const MAX_FIXUPS: u32 = 3;
 
 /// The way in which the two sides of a merge conflict at a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -42,7 +42,7 @@ pub enum ConflictKind {
 impl ConflictKind {
     /// Returns a short description of the conflict. Conflicts of lines are the usual kind and have
     /// none.
-    pub fn words(self) -> Option<&'static str> {
+    pub fn description(self) -> Option<&'static str> {
         match self {
             ConflictKind::Content => None,
             ConflictKind::Binary => Some("a binary file, changed on both sides"),
@@ -97,24 +97,34 @@ pub struct Fixup {
 impl Fixup {
     /// Returns a fix-up of work that merges without conflicts.
     pub fn new(commit: CommitId) -> Fixup {
-        Fixup { commit, paths: vec![], output: None, conflicts: vec![], settled: vec![] }
+        Fixup {
+            commit,
+            paths: vec![],
+            output: None,
+            conflicts: vec![],
+            settled: vec![],
+        }
     }
 
     /// Returns the kind of decision that a person faces if the fix-ups do not succeed.
     fn kind(&self) -> WaitKind {
-        if self.paths.is_empty() { WaitKind::Review } else { WaitKind::Conflict }
+        if self.paths.is_empty() {
+            WaitKind::Review
+        } else {
+            WaitKind::Conflict
+        }
     }
 }
 
 impl Task {
     /// Records a fix-up and its conflicting paths.
-    pub(crate) fn note_fixup(&mut self, fixup: &Fixup) {
-        self.note_conflicts(&fixup.paths);
+    pub(crate) fn record_fixup(&mut self, fixup: &Fixup) {
+        self.record_conflicts(&fixup.paths);
         self.fixup = Some(fixup.clone());
     }
 
     /// Records conflicting paths, each once.
-    pub(crate) fn note_conflicts(&mut self, paths: &[String]) {
+    pub(crate) fn record_conflicts(&mut self, paths: &[String]) {
         self.conflicts.extend(paths.iter().cloned());
         self.conflicts.sort_unstable();
         self.conflicts.dedup();
@@ -125,12 +135,20 @@ impl Task {
     /// of the task's own files may be at fault, so it may change those, too.
     pub fn manifest(&self) -> Vec<PathPattern> {
         let paths = self.fixup.iter().flat_map(|it| &it.paths);
-        let mut literal: Vec<PathPattern> = paths.filter_map(|it| PathPattern::new(it).ok()).collect();
+        let mut literal: Vec<PathPattern> =
+            paths.filter_map(|it| PathPattern::new(it).ok()).collect();
         // If one side has a directory at the path, its files belong to the conflict.
         let conflicts = self.fixup.iter().flat_map(|fixup| &fixup.conflicts);
-        let directories = conflicts.filter(|conflict| conflict.kind == ConflictKind::FileAndDirectory);
-        literal.extend(directories.filter_map(|conflict| PathPattern::new(&format!("{}/**", conflict.path)).ok()));
-        let is_settled = self.fixup.as_ref().is_some_and(|fixup| !fixup.settled.is_empty());
+        let directories =
+            conflicts.filter(|conflict| conflict.kind == ConflictKind::FileAndDirectory);
+        literal.extend(
+            directories
+                .filter_map(|conflict| PathPattern::new(&format!("{}/**", conflict.path)).ok()),
+        );
+        let is_settled = self
+            .fixup
+            .as_ref()
+            .is_some_and(|fixup| !fixup.settled.is_empty());
         if literal.is_empty() || (is_settled && self.files.is_empty()) {
             return self.files.clone();
         }
@@ -142,17 +160,38 @@ impl Task {
     }
 }
 
-/// Sends finished work back for a fix-up, or to a person after [`MOST_FIXUPS`] of them.
-pub(crate) fn mend(draft: &mut Draft, id: TaskId, reason: &str, again: Again) -> Result<(), Refusal> {
+/// Sends finished work back for a fix-up, or to a person after [`MAX_FIXUPS`] of them.
+pub(crate) fn send_to_fixup(
+    draft: &mut Draft,
+    id: TaskId,
+    reason: &str,
+    again: NextAttempt,
+) -> Result<(), Refusal> {
     let task = find(draft.board(), id)?;
-    let kind = again.fixup.as_ref().map_or(WaitKind::Conflict, |fixup| fixup.kind());
-    if task.fixups >= MOST_FIXUPS {
-        let reason = format!("it still fails after {MOST_FIXUPS} fix-ups: {reason}");
-        return needs_human_to_mend(draft, id, kind, again.fixup, &reason);
+    let kind = again
+        .fixup
+        .as_ref()
+        .map_or(WaitKind::Conflict, |fixup| fixup.kind());
+    if task.fixups >= MAX_FIXUPS {
+        let reason = format!("it still fails after {MAX_FIXUPS} fix-ups: {reason}");
+        return needs_human_to_fix(draft, id, kind, again.fixup, &reason);
     }
-    let status = if task.assignee.is_some() { Status::Pending } else { Status::Unassigned };
+    let status = if task.assignee.is_some() {
+        TaskStatus::Pending
+    } else {
+        TaskStatus::Unassigned
+    };
     next_status(id, task.status, status)?;
-    let again = Some(Again { counts: false, ..again });
-    draft.record(Event::TaskReturned(Returned { task: id, status, reason: reason.to_owned(), counts: false, again }));
+    let again = Some(NextAttempt {
+        counts_as_failure: false,
+        ..again
+    });
+    draft.record(Event::TaskReturned(TaskReturned {
+        task: id,
+        status,
+        reason: reason.to_owned(),
+        counts: false,
+        again,
+    }));
     Ok(())
 }

@@ -11,7 +11,7 @@ use crate::refusal::Refusal;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
-pub enum Status {
+pub enum TaskStatus {
     Backlog,
     Unassigned,
     Offered,
@@ -26,68 +26,70 @@ pub enum Status {
     NeedsHuman,
 }
 
-impl Status {
-    pub const ALL: [Status; 12] = [
-        Status::Backlog,
-        Status::Unassigned,
-        Status::Offered,
-        Status::Pending,
-        Status::InProgress,
-        Status::Validating,
-        Status::InReview,
-        Status::Landing,
-        Status::Completed,
-        Status::Failed,
-        Status::Cancelled,
-        Status::NeedsHuman,
+impl TaskStatus {
+    pub const ALL: [TaskStatus; 12] = [
+        TaskStatus::Backlog,
+        TaskStatus::Unassigned,
+        TaskStatus::Offered,
+        TaskStatus::Pending,
+        TaskStatus::InProgress,
+        TaskStatus::Validating,
+        TaskStatus::InReview,
+        TaskStatus::Landing,
+        TaskStatus::Completed,
+        TaskStatus::Failed,
+        TaskStatus::Cancelled,
+        TaskStatus::NeedsHuman,
     ];
 
     /// Returns its name in the API.
     pub fn name(self) -> &'static str {
         match self {
-            Status::Backlog => "backlog",
-            Status::Unassigned => "unassigned",
-            Status::Offered => "offered",
-            Status::Pending => "pending",
-            Status::InProgress => "in_progress",
-            Status::Validating => "validating",
-            Status::InReview => "in_review",
-            Status::Landing => "landing",
-            Status::Completed => "completed",
-            Status::Failed => "failed",
-            Status::Cancelled => "cancelled",
-            Status::NeedsHuman => "needs_human",
+            TaskStatus::Backlog => "backlog",
+            TaskStatus::Unassigned => "unassigned",
+            TaskStatus::Offered => "offered",
+            TaskStatus::Pending => "pending",
+            TaskStatus::InProgress => "in_progress",
+            TaskStatus::Validating => "validating",
+            TaskStatus::InReview => "in_review",
+            TaskStatus::Landing => "landing",
+            TaskStatus::Completed => "completed",
+            TaskStatus::Failed => "failed",
+            TaskStatus::Cancelled => "cancelled",
+            TaskStatus::NeedsHuman => "needs_human",
         }
     }
 
     /// Returns the words that people see: alone ("working") and in a sentence ("T3 is working"). A
     /// landed task is completed, too; only the task itself knows if it landed.
-    fn words(self) -> (&'static str, &'static str) {
+    fn labels(self) -> (&'static str, &'static str) {
         match self {
-            Status::Backlog => ("backlog", "is in the backlog"),
-            Status::Unassigned | Status::Offered | Status::Pending => ("waiting", "is waiting"),
-            Status::InProgress | Status::Validating => ("working", "is working"),
-            Status::InReview => ("review", "is in review"),
-            Status::Landing => ("landing", "is landing"),
-            Status::Completed => ("done", "is done"),
-            Status::Failed => ("failed", "has failed"),
-            Status::Cancelled => ("cancelled", "was cancelled"),
-            Status::NeedsHuman => ("needs you", "needs you"),
+            TaskStatus::Backlog => ("backlog", "is in the backlog"),
+            TaskStatus::Unassigned | TaskStatus::Offered | TaskStatus::Pending => {
+                ("waiting", "is waiting")
+            }
+            TaskStatus::InProgress | TaskStatus::Validating => ("working", "is working"),
+            TaskStatus::InReview => ("review", "is in review"),
+            TaskStatus::Landing => ("landing", "is landing"),
+            TaskStatus::Completed => ("done", "is done"),
+            TaskStatus::Failed => ("failed", "has failed"),
+            TaskStatus::Cancelled => ("cancelled", "was cancelled"),
+            TaskStatus::NeedsHuman => ("needs you", "needs you"),
         }
     }
 
     /// Returns the word that people see.
-    pub fn word(self) -> &'static str {
-        self.words().0
+    pub fn label(self) -> &'static str {
+        self.labels().0
     }
 
     /// Returns the words for a sentence, such as "is working".
     pub fn phrase(self) -> &'static str {
-        self.words().1
+        self.labels().1
     }
 
     /// Returns the words for the refusal of a change to an ended task, such as "is already done".
-    pub fn already(self) -> String {
+    pub fn already_phrase(self) -> String {
         match self.phrase().split_once(' ') {
             Some((verb, rest)) => format!("{verb} already {rest}"),
             None => self.phrase().to_owned(),
@@ -96,50 +98,63 @@ impl Status {
 
     /// Returns whether no other status can follow (J7).
     pub fn is_terminal(self) -> bool {
-        matches!(self, Status::Completed | Status::Failed | Status::Cancelled)
+        matches!(
+            self,
+            TaskStatus::Completed | TaskStatus::Failed | TaskStatus::Cancelled
+        )
     }
 
     /// Returns whether the board keeps the task. Failed and cancelled tasks stay, because they can
     /// be retried.
     pub fn is_live(self) -> bool {
-        self != Status::Completed
+        self != TaskStatus::Completed
     }
 
     /// Returns whether the task waits for an agent.
     pub fn is_waiting(self) -> bool {
-        matches!(self, Status::Unassigned | Status::Offered | Status::Pending)
+        matches!(
+            self,
+            TaskStatus::Unassigned | TaskStatus::Offered | TaskStatus::Pending
+        )
     }
 
     /// Returns whether an attempt works on the task and holds a slot.
     pub fn is_running(self) -> bool {
-        matches!(self, Status::InProgress | Status::Validating)
+        matches!(self, TaskStatus::InProgress | TaskStatus::Validating)
     }
 }
 
-impl fmt::Display for Status {
+impl fmt::Display for TaskStatus {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
     }
 }
 
 /// Returns `to` if a task may change from `from` to `to`. All other pairs are illegal.
-pub fn next_status(task: TaskId, from: Status, to: Status) -> Result<Status, Refusal> {
-    use Status::*;
+pub fn next_status(task: TaskId, from: TaskStatus, to: TaskStatus) -> Result<TaskStatus, Refusal> {
+    use TaskStatus::*;
     match (from, to) {
         (Backlog, Unassigned | Pending | Offered | Cancelled)
         | (
             Unassigned,
-            Backlog | Pending | Offered | InProgress | InReview | Landing | Cancelled | NeedsHuman | Failed,
+            Backlog | Pending | Offered | InProgress | InReview | Landing | Cancelled | NeedsHuman
+            | Failed,
         )
         | (Offered, Unassigned | Pending | InProgress | Cancelled | Backlog)
-        | (Pending, Backlog | Unassigned | Offered | Pending | InProgress | Cancelled | NeedsHuman | Failed)
+        | (
+            Pending,
+            Backlog | Unassigned | Offered | Pending | InProgress | Cancelled | NeedsHuman | Failed,
+        )
         | (InProgress, Validating | Pending | Unassigned | Failed | Cancelled | NeedsHuman)
-        | (Validating, Landing | InReview | Completed | Pending | Unassigned | Failed | Cancelled | NeedsHuman)
+        | (
+            Validating,
+            Landing | InReview | Completed | Pending | Unassigned | Failed | Cancelled | NeedsHuman,
+        )
         | (InReview, Landing | Pending | Unassigned | Cancelled | NeedsHuman)
         | (Landing, Completed | Pending | Unassigned | Failed | Cancelled | NeedsHuman)
         | (NeedsHuman, Landing | Pending | Unassigned | Backlog | Cancelled | Failed) => Ok(to),
         (from, _) if from.is_terminal() => Err(Refusal::Finished { task, status: from }),
-        (from, to) => Err(Refusal::Illegal { task, from, to }),
+        (from, to) => Err(Refusal::IllegalTransition { task, from, to }),
     }
 }
 
@@ -150,9 +165,15 @@ mod tests {
     /// J7: no transition leaves a terminal status.
     #[test]
     fn j7_no_transition_leaves_a_terminal_status() {
-        for from in Status::ALL.into_iter().filter(|it| it.is_terminal()) {
-            for to in Status::ALL {
-                assert_eq!(next_status(TaskId(1), from, to), Err(Refusal::Finished { task: TaskId(1), status: from }));
+        for from in TaskStatus::ALL.into_iter().filter(|it| it.is_terminal()) {
+            for to in TaskStatus::ALL {
+                assert_eq!(
+                    next_status(TaskId(1), from, to),
+                    Err(Refusal::Finished {
+                        task: TaskId(1),
+                        status: from
+                    })
+                );
             }
         }
     }
@@ -160,18 +181,29 @@ mod tests {
     /// Each status that is not terminal can be cancelled, so each task can end.
     #[test]
     fn every_open_status_can_be_cancelled() {
-        for from in Status::ALL.into_iter().filter(|it| !it.is_terminal()) {
-            assert!(next_status(TaskId(1), from, Status::Cancelled).is_ok(), "{from}");
+        for from in TaskStatus::ALL.into_iter().filter(|it| !it.is_terminal()) {
+            assert!(
+                next_status(TaskId(1), from, TaskStatus::Cancelled).is_ok(),
+                "{from}"
+            );
         }
     }
 
     #[test]
     fn only_running_work_is_validated_and_only_checked_work_is_completed() {
-        for from in Status::ALL {
+        for from in TaskStatus::ALL {
             let may = |to| next_status(TaskId(1), from, to).is_ok();
-            assert_eq!(may(Status::Validating), from == Status::InProgress, "{from}");
-            assert_eq!(may(Status::Completed), matches!(from, Status::Validating | Status::Landing), "{from}");
-            assert_eq!(may(Status::InProgress), from.is_waiting(), "{from}");
+            assert_eq!(
+                may(TaskStatus::Validating),
+                from == TaskStatus::InProgress,
+                "{from}"
+            );
+            assert_eq!(
+                may(TaskStatus::Completed),
+                matches!(from, TaskStatus::Validating | TaskStatus::Landing),
+                "{from}"
+            );
+            assert_eq!(may(TaskStatus::InProgress), from.is_waiting(), "{from}");
         }
     }
 }

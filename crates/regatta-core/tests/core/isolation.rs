@@ -1,78 +1,135 @@
 //! Isolation that does not hold: which attempts go on, which are stopped, and which only get a
 //! warning.
 
-use regatta_core::command::{Command, Outcome, PlannedTask};
+use regatta_core::command::{Command, CommandOutcome, PlannedTask};
 use regatta_core::ids::{MissionId, TaskId};
-use regatta_core::isolation::Sign;
-use regatta_core::mission::{Mode, Start};
-use regatta_core::schedule::{Grant, WaitKind};
-use regatta_core::task::Status;
+use regatta_core::isolation_breach::IsolationBreach;
+use regatta_core::mission::{StartMission, StartMode};
+use regatta_core::schedule::{PollGrant, WaitKind};
+use regatta_core::task::TaskStatus;
 
-use crate::world::{World, agent, shop, work};
+use crate::world::{World, agent, shop, task_to_add};
 
 /// Returns a mission with `isolate` that has one running task for each manifest.
-fn isolated(manifests: &[&str]) -> (World, MissionId, Vec<Grant>) {
-    let mut world = World::with(&[("ada", 9)]);
-    let planned = |it: &&str| PlannedTask { task: work(it, &[it]), after: vec![], assign: None };
-    let mission = Start {
+fn isolated_mission(manifests: &[&str]) -> (World, MissionId, Vec<PollGrant>) {
+    let mut world = World::with_agents(&[("ada", 9)]);
+    let planned = |it: &&str| PlannedTask {
+        task: task_to_add(it, &[it]),
+        after: vec![],
+        assign: None,
+    };
+    let mission = StartMission {
         project: shop(),
         title: "goal".into(),
         agents: vec![agent("ada")],
         team: None,
         max_workers: 9,
-        mode: Mode::Waves,
+        mode: StartMode::Waves,
         isolate: true,
         wave_commits: false,
         serial: vec![],
         budget: Default::default(),
     };
     let tasks = manifests.iter().map(planned).collect();
-    let Outcome::Mission { mission, .. } = world.ask("ann", Command::StartMission { mission, tasks, adopt: vec![] })
-    else {
+    let CommandOutcome::Mission { mission, .. } = world.ask(
+        "ann",
+        Command::StartMission {
+            mission,
+            tasks,
+            adopt: vec![],
+        },
+    ) else {
         panic!()
     };
-    let grants = manifests.iter().map(|_| world.take("ada")).collect();
+    let grants = manifests.iter().map(|_| world.take_task("ada")).collect();
     (world, mission, grants)
 }
 
-fn doubt(world: &mut World, grant: &Grant, sign: Sign) {
+fn report_breach(world: &mut World, grant: &PollGrant, sign: IsolationBreach) {
     let (attempt, token) = (grant.attempt, grant.token);
-    world.ask("regatta", Command::ReportDoubted { attempt, token, sign });
+    world.ask(
+        "regatta",
+        Command::ReportIsolationBreach {
+            attempt,
+            token,
+            sign,
+        },
+    );
 }
 
-fn checkout(paths: &[&str]) -> Sign {
-    Sign::Checkout { paths: paths.iter().map(ToString::to_string).collect() }
+fn checkout_breach(paths: &[&str]) -> IsolationBreach {
+    IsolationBreach::Checkout {
+        paths: paths.iter().map(ToString::to_string).collect(),
+    }
 }
 
 /// L1: when isolation fails in a wave whose tasks share files, the wave becomes serial. One task of
 /// those that overlap goes on, the others wait.
 #[test]
 fn l1_an_overlapping_wave_is_aborted_to_serial() {
-    for sign in
-        [checkout(&["src/a.rs"]), checkout(&["src/"]), Sign::Elsewhere { path: "/elsewhere".into() }, Sign::NoWorkspace]
-    {
-        let (mut world, mission, grants) = isolated(&["src/a.rs", "src/**", "docs/b.md", "src/a.rs"]);
-        doubt(&mut world, &grants[0], sign.clone());
+    for sign in [
+        checkout_breach(&["src/a.rs"]),
+        checkout_breach(&["src/"]),
+        IsolationBreach::OtherDirectory {
+            path: "/elsewhere".into(),
+        },
+        IsolationBreach::NoWorkspace,
+    ] {
+        let (mut world, mission, grants) =
+            isolated_mission(&["src/a.rs", "src/**", "docs/b.md", "src/a.rs"]);
+        report_breach(&mut world, &grants[0], sign.clone());
         assert!(!world.board.missions[&mission].isolate, "{sign:?}");
-        assert!(world.board.missions[&mission].serialised.as_ref().unwrap().contains("isolation did not hold"));
+        assert!(
+            world.board.missions[&mission]
+                .serialised_reason
+                .as_ref()
+                .unwrap()
+                .contains("isolation did not hold")
+        );
         let running = |world: &World| {
-            let at_work = world.board.tasks.values().filter(|it| it.status.is_running());
+            let at_work = world
+                .board
+                .tasks
+                .values()
+                .filter(|it| it.status.is_running());
             at_work.map(|it| it.id.0).collect::<Vec<_>>()
         };
-        assert_eq!(running(&world), [1, 3], "{sign:?}: tasks that share no files go on");
-        assert_eq!(world.task(TaskId(2)).failures, 0, "the stop counts as a failed attempt");
-        assert_eq!(world.count("message.posted"), 1, "the message is posted once");
+        assert_eq!(
+            running(&world),
+            [1, 3],
+            "{sign:?}: tasks that share no files go on"
+        );
+        assert_eq!(
+            world.task(TaskId(2)).failures,
+            0,
+            "the stop counts as a failed attempt"
+        );
+        assert_eq!(
+            world.count("message.posted"),
+            1,
+            "the message is posted once"
+        );
         // The same report again changes nothing.
         let before = world.board.revision;
-        doubt(&mut world, &grants[0], sign.clone());
+        report_breach(&mut world, &grants[0], sign.clone());
         assert_eq!(world.board.revision, before);
         assert!(world.poll("ada").is_none());
-        assert!(world.reasons(TaskId(2)).contains(&WaitKind::Claim), "{:?}", world.reasons(TaskId(2)));
+        assert!(
+            world.wait_kinds(TaskId(2)).contains(&WaitKind::Claim),
+            "{:?}",
+            world.wait_kinds(TaskId(2))
+        );
         // From here on the tasks run one after the other.
         for (task, next) in [(1, 2), (2, 4)] {
-            let grant = world.grants.iter().rev().find(|it| it.task == TaskId(task)).cloned().unwrap();
+            let grant = world
+                .grants
+                .iter()
+                .rev()
+                .find(|it| it.task == TaskId(task))
+                .cloned()
+                .unwrap();
             world.finish_and_land(&grant);
-            assert_eq!(world.take("ada").task, TaskId(next));
+            assert_eq!(world.take_task("ada").task, TaskId(next));
             assert!(world.poll("ada").is_none());
         }
     }
@@ -81,20 +138,30 @@ fn l1_an_overlapping_wave_is_aborted_to_serial() {
 /// A wave whose tasks share no files goes on, with a warning.
 #[test]
 fn a_disjoint_wave_goes_on_with_a_warning() {
-    let (mut world, mission, grants) = isolated(&["src/a.rs", "docs/b.md"]);
-    doubt(&mut world, &grants[0], checkout(&["src/a.rs"]));
+    let (mut world, mission, grants) = isolated_mission(&["src/a.rs", "docs/b.md"]);
+    report_breach(&mut world, &grants[0], checkout_breach(&["src/a.rs"]));
     assert!(world.board.missions[&mission].isolate);
-    assert_eq!(world.count("attempt.stopping") + world.count("mission.serialised"), 0);
+    assert_eq!(
+        world.count("attempt.stopping") + world.count("mission.serialised"),
+        0
+    );
     let warnings = &world.task(TaskId(1)).warnings;
-    assert!(warnings[0].contains("isolation did not hold for A1") && warnings[0].contains("src/a.rs"), "{warnings:?}");
-    assert_eq!(world.status(TaskId(2)), Status::InProgress);
+    assert!(
+        warnings[0].contains("isolation did not hold for A1") && warnings[0].contains("src/a.rs"),
+        "{warnings:?}"
+    );
+    assert_eq!(world.status(TaskId(2)), TaskStatus::InProgress);
 }
 
 /// A change of files that no task works on may be a person's. It only gets a warning.
 #[test]
 fn a_change_of_files_in_no_manifest_only_warns() {
-    let (mut world, mission, grants) = isolated(&["src/a.rs", "src/**"]);
-    doubt(&mut world, &grants[0], checkout(&["notes.txt", "tmp/"]));
+    let (mut world, mission, grants) = isolated_mission(&["src/a.rs", "src/**"]);
+    report_breach(
+        &mut world,
+        &grants[0],
+        checkout_breach(&["notes.txt", "tmp/"]),
+    );
     assert!(world.board.missions[&mission].isolate);
     assert!(world.task(TaskId(1)).warnings[0].contains("check if you made these changes"));
 }
@@ -102,10 +169,17 @@ fn a_change_of_files_in_no_manifest_only_warns() {
 /// J3: a report for an attempt that has ended is refused.
 #[test]
 fn j3_a_report_about_isolation_of_an_ended_attempt_is_refused() {
-    let (mut world, mission, grants) = isolated(&["src/a.rs", "src/**"]);
+    let (mut world, mission, grants) = isolated_mission(&["src/a.rs", "src/**"]);
     world.submit(&grants[0]);
     let (attempt, token) = (grants[0].attempt, grants[0].token);
-    world.refused("regatta", Command::ReportDoubted { attempt, token, sign: Sign::NoWorkspace });
+    world.ask_refused(
+        "regatta",
+        Command::ReportIsolationBreach {
+            attempt,
+            token,
+            sign: IsolationBreach::NoWorkspace,
+        },
+    );
     assert!(world.board.missions[&mission].isolate);
 }
 
@@ -113,14 +187,21 @@ fn j3_a_report_about_isolation_of_an_ended_attempt_is_refused() {
 /// attempts do not.
 #[test]
 fn attempts_get_a_message_when_a_landing_changes_their_files() {
-    let (mut world, _, grants) = isolated(&["src/a.rs", "src/**", "docs/b.md"]);
+    let (mut world, _, grants) = isolated_mission(&["src/a.rs", "src/**", "docs/b.md"]);
     let landing = world.submit(&grants[0]);
-    world.land(landing);
-    let told = |grant: &Grant| {
+    world.move_and_land(landing);
+    let told = |grant: &PollGrant| {
         let of = [grant.attempt.to_string(), grant.task.to_string()];
-        let said = world.log.iter().filter(|it| matches!(it.event.kind(), "attempt.told" | "task.noted"));
-        let words = said.filter(|it| of.contains(&it.event.subject())).map(|it| format!("{:?}", it.event));
-        words.filter(|it| it.contains("src/a.rs") && it.contains("git show")).count()
+        let said = world
+            .log
+            .iter()
+            .filter(|it| matches!(it.event.kind(), "attempt.told" | "task.noted"));
+        let words = said
+            .filter(|it| of.contains(&it.event.subject()))
+            .map(|it| format!("{:?}", it.event));
+        words
+            .filter(|it| it.contains("src/a.rs") && it.contains("git show"))
+            .count()
     };
     assert_eq!((told(&grants[1]), told(&grants[2])), (1, 0));
 }

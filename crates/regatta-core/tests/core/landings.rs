@@ -1,34 +1,39 @@
 //! Landings: one branch at a time per project, in order, under a fence.
 
-use regatta_core::claim::{Acquire, Owner, TRUNK_TTL_MS};
-use regatta_core::command::{Command, Outcome};
+use regatta_core::claim::{Acquire, ClaimOwner, TRUNK_TTL_MS};
+use regatta_core::command::{Command, CommandOutcome};
 use regatta_core::event::Event;
 use regatta_core::ids::{LandingId, ProjectName, TaskId};
-use regatta_core::landing::{Landing, Moved, Tried, usual};
-use regatta_core::schedule::{Poll, WaitKind};
-use regatta_core::task::{Add, How, Status, Task};
+use regatta_core::landing::{Landing, MoveOutcome, TrialOutcome, median_time_ms};
+use regatta_core::schedule::{PollRequest, WaitKind};
+use regatta_core::task::{AddTask, AssignMode, Task, TaskStatus};
 
-use crate::world::{Held, MINUTE, SECOND, World, acquire, agent, commit, owner_attempt, work};
+use crate::world::{
+    HeldClaim, MINUTE_MS, SECOND_MS, World, acquire, agent, attempt_owner, commit, task_to_add,
+};
 
 const TRUNK: &str = "workspace://shop/default";
 
 /// Returns a world in which one task for each of these priorities was submitted, in this order.
-fn queue(priorities: &[u8]) -> (World, Vec<LandingId>) {
-    let mut world = World::serial(&[("ada", 1)]);
+fn queued_world(priorities: &[u8]) -> (World, Vec<LandingId>) {
+    let mut world = World::with_serial_queue(&[("ada", 1)]);
     let mut landings = Vec::new();
     for (nth, priority) in priorities.iter().enumerate() {
-        world.add(Add { priority: *priority, ..work(&format!("part {nth}"), &[&format!("src/{nth}.rs")]) });
-        let grant = world.take("ada");
+        world.add(AddTask {
+            priority: *priority,
+            ..task_to_add(&format!("part {nth}"), &[&format!("src/{nth}.rs")])
+        });
+        let grant = world.take_task("ada");
         landings.push(world.submit(&grant));
     }
     (world, landings)
 }
 
-fn states(world: &World, landings: &[LandingId]) -> Vec<&'static str> {
-    landings.iter().map(|it| world.landing(*it)).collect()
+fn landing_states(world: &World, landings: &[LandingId]) -> Vec<&'static str> {
+    landings.iter().map(|it| world.landing_state(*it)).collect()
 }
 
-fn lands(world: &World) -> Vec<u64> {
+fn landed_tasks(world: &World) -> Vec<u64> {
     world
         .log
         .iter()
@@ -43,10 +48,19 @@ fn lands(world: &World) -> Vec<u64> {
 /// interrupted.
 #[test]
 fn q10_landings_run_one_at_a_time_by_priority_and_age() {
-    let (mut world, landings) = queue(&[2, 5, 2, 0]);
-    assert_eq!(states(&world, &landings), ["trying", "queued", "queued", "queued"]);
-    let place = |world: &mut World, task| match world.ask("ann", Command::Land { task: TaskId(task), first: false }) {
-        Outcome::Queued(place) => place.position,
+    let (mut world, landings) = queued_world(&[2, 5, 2, 0]);
+    assert_eq!(
+        landing_states(&world, &landings),
+        ["trying", "queued", "queued", "queued"]
+    );
+    let place = |world: &mut World, task| match world.ask(
+        "ann",
+        Command::Land {
+            task: TaskId(task),
+            first: false,
+        },
+    ) {
+        CommandOutcome::Queued(place) => place.position,
         other => panic!("{other:?}"),
     };
     assert_eq!(
@@ -54,61 +68,76 @@ fn q10_landings_run_one_at_a_time_by_priority_and_age() {
         [1, 4, 3, 2],
         "asking for the position does not change it"
     );
-    while let Some(id) = landings.iter().copied().find(|it| world.landing(*it) == "trying") {
-        world.land(id);
+    while let Some(id) = landings
+        .iter()
+        .copied()
+        .find(|it| world.landing_state(*it) == "trying")
+    {
+        world.move_and_land(id);
     }
-    assert_eq!(lands(&world), [1, 4, 3, 2]);
+    assert_eq!(landed_tasks(&world), [1, 4, 3, 2]);
 }
 
 /// Q10: each project has its own queue.
 #[test]
 fn q10_projects_do_not_wait_for_each_other() {
-    let (mut world, landings) = queue(&[2]);
+    let (mut world, landings) = queued_world(&[2]);
     world.ask("ann", Command::AddProject(world.project("docs", &["make"])));
-    world.add(Add { project: ProjectName::new("docs").unwrap(), ..work("page", &["a.md"]) });
-    let grant = world.take("ada");
+    world.add(AddTask {
+        project: ProjectName::new("docs").unwrap(),
+        ..task_to_add("page", &["a.md"])
+    });
+    let grant = world.take_task("ada");
     let other = world.submit(&grant);
-    assert_eq!((world.landing(landings[0]), world.landing(other)), ("trying", "trying"));
-    world.land(other);
-    world.land(landings[0]);
+    assert_eq!(
+        (world.landing_state(landings[0]), world.landing_state(other)),
+        ("trying", "trying")
+    );
+    world.move_and_land(other);
+    world.move_and_land(landings[0]);
 }
 
 /// A claim on the trunk stops the queue, and its release or expiry lets the queue continue.
 #[test]
 fn a_held_trunk_stops_the_queue_and_its_release_continues_it() {
-    let (mut world, landings) = queue(&[2, 2]);
-    let held = world.hold("eve", &[TRUNK]);
-    world.merge(landings[0]);
-    assert_eq!(states(&world, &landings), ["validated", "queued"]);
-    assert_eq!(world.reasons(TaskId(1)), [WaitKind::Claim]);
+    let (mut world, landings) = queued_world(&[2, 2]);
+    let held = world.hold_claim("eve", &[TRUNK]);
+    world.pass_trial(landings[0]);
+    assert_eq!(landing_states(&world, &landings), ["validated", "queued"]);
+    assert_eq!(world.wait_kinds(TaskId(1)), [WaitKind::Claim]);
     world.release("eve", held);
-    assert_eq!(states(&world, &landings), ["moving", "queued"]);
+    assert_eq!(landing_states(&world, &landings), ["moving", "queued"]);
     assert_eq!(
-        world.refused("eve", Command::Acquire(acquire(Owner::Agent(agent("eve")), &[TRUNK]))).code(),
+        world
+            .ask_refused(
+                "eve",
+                Command::Acquire(acquire(ClaimOwner::Agent(agent("eve")), &[TRUNK]))
+            )
+            .code(),
         "claim_held"
     );
-    world.moved(landings[0], Moved::Moved);
-    assert_eq!(states(&world, &landings), ["gone", "trying"]);
+    world.report_move(landings[0], MoveOutcome::Moved);
+    assert_eq!(landing_states(&world, &landings), ["gone", "trying"]);
     // The expiry of the claim has the same effect.
-    world.hold("eve", &["workspace://shop/defaul?"]);
-    world.merge(landings[1]);
-    assert_eq!(world.landing(landings[1]), "validated");
-    world.advance(30 * SECOND);
-    assert_eq!(world.landing(landings[1]), "moving");
+    world.hold_claim("eve", &["workspace://shop/defaul?"]);
+    world.pass_trial(landings[1]);
+    assert_eq!(world.landing_state(landings[1]), "validated");
+    world.advance(30 * SECOND_MS);
+    assert_eq!(world.landing_state(landings[1]), "moving");
 }
 
 /// L9: a wait for the trunk that came before the landing is served first.
 #[test]
 fn l9_the_queue_does_not_overtake_an_earlier_wait_for_the_trunk() {
-    let (mut world, landings) = queue(&[2]);
-    let held = world.hold("eve", &[TRUNK]);
-    let wait = world.wait_for("zoe", &[TRUNK], MINUTE);
-    world.merge(landings[0]);
+    let (mut world, landings) = queued_world(&[2]);
+    let held = world.hold_claim("eve", &[TRUNK]);
+    let wait = world.wait_for("zoe", &[TRUNK], MINUTE_MS);
+    world.pass_trial(landings[0]);
     world.release("eve", held);
-    assert_eq!(world.landing(landings[0]), "validated");
-    let zoe = world.granted_from(wait).unwrap();
+    assert_eq!(world.landing_state(landings[0]), "validated");
+    let zoe = world.claim_from_wait(wait).unwrap();
     world.release("zoe", zoe);
-    assert_eq!(world.landing(landings[0]), "moving");
+    assert_eq!(world.landing_state(landings[0]), "moving");
 }
 
 /// Q8: a landing behind an earlier wait continues when that wait ends by timeout, cancellation or
@@ -117,19 +146,19 @@ fn l9_the_queue_does_not_overtake_an_earlier_wait_for_the_trunk() {
 fn q8_the_queue_continues_when_an_earlier_wait_ends() {
     type End = fn(&mut World, regatta_core::ids::WaitId);
     let ends: [End; 3] = [
-        |world, _| world.advance(10 * SECOND),
+        |world, _| world.advance(10 * SECOND_MS),
         |world, wait| _ = world.ask("regatta", Command::CancelWait { wait }),
         |world, _| world.restart(),
     ];
     for end in ends {
-        let (mut world, landings) = queue(&[2]);
-        world.hold("eve", &["port://1"]);
+        let (mut world, landings) = queued_world(&[2]);
+        world.hold_claim("eve", &["port://1"]);
         // Zoe wants the port and the trunk together. The trunk is free, but zoe's wait came first.
-        let wait = world.wait_for("zoe", &["port://1", TRUNK], 10 * SECOND);
-        world.merge(landings[0]);
-        assert_eq!(world.landing(landings[0]), "validated");
+        let wait = world.wait_for("zoe", &["port://1", TRUNK], 10 * SECOND_MS);
+        world.pass_trial(landings[0]);
+        assert_eq!(world.landing_state(landings[0]), "validated");
         end(&mut world, wait);
-        assert_eq!(world.landing(landings[0]), "moving");
+        assert_eq!(world.landing_state(landings[0]), "moving");
     }
 }
 
@@ -137,63 +166,103 @@ fn q8_the_queue_continues_when_an_earlier_wait_ends() {
 /// tried again.
 #[test]
 fn l6_an_expired_fence_moves_nothing() {
-    let (mut world, landings) = queue(&[2]);
+    let (mut world, landings) = queued_world(&[2]);
     let id = landings[0];
-    world.merge(id);
-    let fence = world.fence(id);
+    world.pass_trial(id);
+    let fence = world.fence_of(id);
     world.advance(TRUNK_TTL_MS - 1);
-    assert_eq!(world.landing(id), "moving");
+    assert_eq!(world.landing_state(id), "moving");
     world.advance(1);
-    assert_eq!(world.landing(id), "trying");
+    assert_eq!(world.landing_state(id), "trying");
     assert_eq!(world.owner_of(TRUNK), None);
-    let late = Command::ReportMoved { landing: id, fence, found: Moved::Moved };
-    assert_eq!(world.refused("regatta", late.clone()).code(), "stale_landing");
-    world.merge(id);
-    assert!(world.fence(id) > fence, "L2");
-    assert_eq!(world.refused("regatta", late).code(), "stale_landing");
-    world.moved(id, Moved::Moved);
-    assert_eq!(lands(&world), [1]);
+    let late = Command::ReportTrunkMove {
+        landing: id,
+        fence,
+        outcome: MoveOutcome::Moved,
+    };
+    assert_eq!(
+        world.ask_refused("regatta", late.clone()).code(),
+        "stale_landing"
+    );
+    world.pass_trial(id);
+    assert!(world.fence_of(id) > fence, "L2");
+    assert_eq!(world.ask_refused("regatta", late).code(), "stale_landing");
+    world.report_move(id, MoveOutcome::Moved);
+    assert_eq!(landed_tasks(&world), [1]);
 }
 
 /// L6: the fence is one specific claim. The end of another lease of the same owner does not affect
 /// the move.
 #[test]
 fn l6_another_lease_is_not_the_fence() {
-    let mut world = World::serial(&[("ada", 1)]);
+    let mut world = World::with_serial_queue(&[("ada", 1)]);
     world.add_task("words", &["src/**"]);
-    let grant = world.take("ada");
-    world.hold_with("ada", Acquire { ttl_ms: MINUTE, ..acquire(owner_attempt(grant.attempt), &["port://1"]) });
+    let grant = world.take_task("ada");
+    world.hold_requested_claim(
+        "ada",
+        Acquire {
+            ttl_ms: MINUTE_MS,
+            ..acquire(attempt_owner(grant.attempt), &["port://1"])
+        },
+    );
     let landing = world.submit(&grant);
-    world.merge(landing);
-    world.advance(MINUTE);
-    assert_eq!(world.landing(landing), "moving", "the port's lease ended, not the trunk's");
-    world.moved(landing, Moved::Moved);
+    world.pass_trial(landing);
+    world.advance(MINUTE_MS);
+    assert_eq!(
+        world.landing_state(landing),
+        "moving",
+        "the port's lease ended, not the trunk's"
+    );
+    world.report_move(landing, MoveOutcome::Moved);
 }
 
 /// Q7: the trunk moved but the report was lost. The next trial finds the work on the trunk, and it
 /// counts as landed.
 #[test]
 fn q7_work_that_is_already_on_the_trunk_has_landed() {
-    let (mut world, landings) = queue(&[2, 2]);
-    world.merge(landings[0]);
+    let (mut world, landings) = queued_world(&[2, 2]);
+    world.pass_trial(landings[0]);
     world.advance(TRUNK_TTL_MS);
-    world.tried(landings[0], Tried::AlreadyThere { tip: commit(77), landed_as: vec![] });
-    assert_eq!((lands(&world), world.status(TaskId(1))), (vec![1], Status::Completed));
-    assert_eq!(world.stored(TaskId(1)).landed, None, "the tip may be a commit of another task or person");
+    world.report_trial(
+        landings[0],
+        TrialOutcome::AlreadyOnTrunk {
+            tip: commit(77),
+            landed_as: vec![],
+        },
+    );
+    assert_eq!(
+        (landed_tasks(&world), world.status(TaskId(1))),
+        (vec![1], TaskStatus::Completed)
+    );
+    assert_eq!(
+        world.stored_task(TaskId(1)).landed,
+        None,
+        "the tip may be a commit of another task or person"
+    );
     let labels = |label: &str| {
         let posted = world.log.iter().filter_map(|it| match &it.event {
             Event::MessagePosted(it) => Some(it.message().labels.clone()),
             _ => None,
         });
-        posted.flatten().filter(|found| found.as_str() == label).count()
+        posted
+            .flatten()
+            .filter(|found| found.as_str() == label)
+            .count()
     };
-    assert_eq!((labels("coord:unchanged"), labels("coord:merge")), (1, 0), "nothing was merged");
-    assert_eq!(world.landing(landings[1]), "trying");
-    world.refused(
+    assert_eq!(
+        (labels("coord:unchanged"), labels("coord:merge")),
+        (1, 0),
+        "nothing was merged"
+    );
+    assert_eq!(world.landing_state(landings[1]), "trying");
+    world.ask_refused(
         "regatta",
-        Command::ReportTried {
+        Command::ReportTrial {
             landing: landings[0],
-            found: Tried::AlreadyThere { tip: commit(77), landed_as: vec![] },
+            outcome: TrialOutcome::AlreadyOnTrunk {
+                tip: commit(77),
+                landed_as: vec![],
+            },
         },
     );
 }
@@ -202,73 +271,124 @@ fn q7_work_that_is_already_on_the_trunk_has_landed() {
 /// again at once.
 #[test]
 fn q2_a_trunk_that_moved_elsewhere_is_merged_again() {
-    let (mut world, landings) = queue(&[2]);
-    world.merge(landings[0]);
-    world.moved(landings[0], Moved::Elsewhere);
-    assert_eq!((world.landing(landings[0]), world.owner_of(TRUNK)), ("trying", None));
+    let (mut world, landings) = queued_world(&[2]);
+    world.pass_trial(landings[0]);
+    world.report_move(landings[0], MoveOutcome::TrunkMoved);
+    assert_eq!(
+        (world.landing_state(landings[0]), world.owner_of(TRUNK)),
+        ("trying", None)
+    );
     assert_eq!(world.board.landings[&landings[0]].tries, 2);
-    world.land(landings[0]);
+    world.move_and_land(landings[0]);
 }
 
 /// Q9: a person's uncommitted changes hold the landing that touches the same files, not the
 /// landings behind it. The held landing is tried again later, or at once when a person asks.
 #[test]
 fn q9_a_dirty_checkout_holds_its_own_landing() {
-    let (mut world, landings) = queue(&[2, 2]);
+    let (mut world, landings) = queued_world(&[2, 2]);
     let id = landings[0];
-    world.merge(id);
-    world.moved(id, Moved::Dirty { paths: vec!["src/0.rs".into()] });
-    assert_eq!((states(&world, &landings), world.owner_of(TRUNK)), (vec!["queued", "trying"], None));
-    world.land(landings[1]);
-    assert_eq!(world.reasons(TaskId(1)), [WaitKind::Policy]);
+    world.pass_trial(id);
+    world.report_move(
+        id,
+        MoveOutcome::Dirty {
+            paths: vec!["src/0.rs".into()],
+        },
+    );
+    assert_eq!(
+        (landing_states(&world, &landings), world.owner_of(TRUNK)),
+        (vec!["queued", "trying"], None)
+    );
+    world.move_and_land(landings[1]);
+    assert_eq!(world.wait_kinds(TaskId(1)), [WaitKind::Policy]);
     let reason = world.board.landings[&id].held.clone().unwrap();
     assert_eq!(
         reason,
-        "the checkout of main has changes in src/0.rs, which T1 changes too: commit, stash or move them, and it lands"
+        "the checkout of main has changes in src/0.rs, which T1 changes too: commit, stash or \
+        move them, and it lands"
     );
-    world.advance(5 * SECOND - 1);
-    assert_eq!(world.landing(id), "queued");
+    world.advance(5 * SECOND_MS - 1);
+    assert_eq!(world.landing_state(id), "queued");
     world.advance(1);
-    assert_eq!(world.landing(id), "trying");
-    world.merge(id);
-    world.moved(id, Moved::Dirty { paths: vec!["src/0.rs".into()] });
-    world.advance(5 * SECOND);
-    assert_eq!(world.landing(id), "queued", "the second wait is not longer than the first");
-    world.ask("ann", Command::Land { task: TaskId(1), first: false });
-    assert_eq!(world.landing(id), "trying");
-    world.land(id);
+    assert_eq!(world.landing_state(id), "trying");
+    world.pass_trial(id);
+    world.report_move(
+        id,
+        MoveOutcome::Dirty {
+            paths: vec!["src/0.rs".into()],
+        },
+    );
+    world.advance(5 * SECOND_MS);
+    assert_eq!(
+        world.landing_state(id),
+        "queued",
+        "the second wait is not longer than the first"
+    );
+    world.ask(
+        "ann",
+        Command::Land {
+            task: TaskId(1),
+            first: false,
+        },
+    );
+    assert_eq!(world.landing_state(id), "trying");
+    world.move_and_land(id);
 }
 
 /// Q10: asking for a held landing does not start a second trial.
 #[test]
 fn q10_asking_for_a_held_landing_stays_serial() {
-    let (mut world, mut landings) = queue(&[2]);
-    world.merge(landings[0]);
-    world.moved(landings[0], Moved::Held { reason: "no disk".into() });
-    world.add(Add { priority: 0, ..work("urgent", &["src/urgent.rs"]) });
-    let grant = world.take("ada");
+    let (mut world, mut landings) = queued_world(&[2]);
+    world.pass_trial(landings[0]);
+    world.report_move(
+        landings[0],
+        MoveOutcome::Held {
+            reason: "no disk".into(),
+        },
+    );
+    world.add(AddTask {
+        priority: 0,
+        ..task_to_add("urgent", &["src/urgent.rs"])
+    });
+    let grant = world.take_task("ada");
     landings.push(world.submit(&grant));
-    assert_eq!(states(&world, &landings), ["queued", "trying"], "the urgent landing waits for the held one");
-    world.ask("ann", Command::Land { task: TaskId(1), first: false });
-    assert_eq!(states(&world, &landings), ["queued", "trying"]);
-    world.land(landings[1]);
-    world.advance(MINUTE);
-    world.land(landings[0]);
+    assert_eq!(
+        landing_states(&world, &landings),
+        ["queued", "trying"],
+        "the urgent landing waits for the held one"
+    );
+    world.ask(
+        "ann",
+        Command::Land {
+            task: TaskId(1),
+            first: false,
+        },
+    );
+    assert_eq!(landing_states(&world, &landings), ["queued", "trying"]);
+    world.move_and_land(landings[1]);
+    world.advance(MINUTE_MS);
+    world.move_and_land(landings[0]);
 }
 
 /// When a trial gives no result, the landing is held and tried again, and nothing counts against
 /// the task.
 #[test]
 fn a_trial_without_a_result_is_tried_again() {
-    let (mut world, landings) = queue(&[2]);
+    let (mut world, landings) = queued_world(&[2]);
     for _ in 0..6 {
-        world.tried(landings[0], Tried::Held { at: None, reason: "no disk".into() });
-        assert_eq!(world.landing(landings[0]), "queued");
-        world.advance(80 * SECOND);
-        assert_eq!(world.landing(landings[0]), "trying");
+        world.report_trial(
+            landings[0],
+            TrialOutcome::Held {
+                landing: None,
+                reason: "no disk".into(),
+            },
+        );
+        assert_eq!(world.landing_state(landings[0]), "queued");
+        world.advance(80 * SECOND_MS);
+        assert_eq!(world.landing_state(landings[0]), "trying");
     }
     assert_eq!(world.task(TaskId(1)).failures, 0);
-    world.land(landings[0]);
+    world.move_and_land(landings[0]);
 }
 
 /// Q6, Q8, Q9: a conflict or a failed validation is sent back for a fix-up of the affected files.
@@ -276,35 +396,80 @@ fn a_trial_without_a_result_is_tried_again() {
 #[test]
 fn q8_a_conflict_is_retried_up_to_the_limit() {
     for red in [false, true] {
-        let mut world = World::serial(&[("ada", 1)]);
+        let mut world = World::with_serial_queue(&[("ada", 1)]);
         let task = world.add_task("words", &["src/**"]);
         for round in 0..=3 {
             assert_eq!(world.task(task).fixups, round);
-            let grant = world.take("ada");
+            let grant = world.take_task("ada");
             let landing = world.submit(&grant);
-            assert_eq!(world.task(task).fixup, None, "submitted work still has a fix-up");
+            assert_eq!(
+                world.task(task).fixup,
+                None,
+                "submitted work still has a fix-up"
+            );
             match red {
-                false => world
-                    .tried(landing, Tried::Conflict { at: landing, paths: vec!["src/words.rs".into()], kinds: vec![] }),
-                true => world.red(landing, "2 tests failed"),
+                false => world.report_trial(
+                    landing,
+                    TrialOutcome::Conflict {
+                        landing,
+                        paths: vec!["src/words.rs".into()],
+                        kinds: vec![],
+                    },
+                ),
+                true => world.fail_trials(landing, "2 tests failed"),
             }
-            assert_eq!(world.owner_of("file://shop/src/a.rs"), None, "round {round}");
+            assert_eq!(
+                world.owner_of("file://shop/src/a.rs"),
+                None,
+                "round {round}"
+            );
             let it = world.task(task);
             if round < 3 {
                 let fixup = it.fixup.clone().expect("the task has a fix-up");
-                assert_eq!(Some(&fixup.commit), it.submission.as_ref().map(|it| &it.commit));
+                assert_eq!(
+                    Some(&fixup.commit),
+                    it.submission.as_ref().map(|it| &it.commit)
+                );
                 let manifest: Vec<String> = it.manifest().iter().map(ToString::to_string).collect();
                 assert_eq!(manifest, [if red { "src/**" } else { "src/words.rs" }]);
-                assert_eq!(fixup.output.is_some_and(|it| it.contains("2 tests failed")), red);
+                assert_eq!(
+                    fixup.output.is_some_and(|it| it.contains("2 tests failed")),
+                    red
+                );
             }
         }
-        assert_eq!(world.status(task), Status::NeedsHuman);
-        assert_eq!(world.reasons(task), [if red { WaitKind::Review } else { WaitKind::Conflict }]);
+        assert_eq!(world.status(task), TaskStatus::NeedsHuman);
+        assert_eq!(
+            world.wait_kinds(task),
+            [if red {
+                WaitKind::Review
+            } else {
+                WaitKind::Conflict
+            }]
+        );
         assert_eq!(world.poll("ada"), None);
-        let last = world.task(task).fixup.clone().expect("the last failure is kept for the person");
-        assert_eq!(last.paths, if red { vec![] } else { vec!["src/words.rs".to_owned()] });
-        assert!(world.task(task).submission.is_some(), "Q6: the work is lost");
-        assert_eq!(world.task(task).failures, 0, "a failed landing counted as a failed attempt");
+        let last = world
+            .task(task)
+            .fixup
+            .clone()
+            .expect("the last failure is kept for the person");
+        assert_eq!(
+            last.paths,
+            if red {
+                vec![]
+            } else {
+                vec!["src/words.rs".to_owned()]
+            }
+        );
+        assert!(
+            world.task(task).submission.is_some(),
+            "Q6: the work is lost"
+        );
+        assert_eq!(
+            world.task(task).failures,
+            0,
+            "a failed landing counted as a failed attempt"
+        );
     }
 }
 
@@ -312,19 +477,34 @@ fn q8_a_conflict_is_retried_up_to_the_limit() {
 /// and its work is kept.
 #[test]
 fn q6_a_fixup_that_fails_counts_and_the_work_is_kept() {
-    let mut world = World::serial(&[("ada", 1)]);
+    let mut world = World::with_serial_queue(&[("ada", 1)]);
     let task = world.add_task("words", &["src/**"]);
-    let grant = world.take("ada");
+    let grant = world.take_task("ada");
     let landing = world.submit(&grant);
-    world.tried(landing, Tried::Conflict { at: landing, paths: vec!["src/words.rs".into()], kinds: vec![] });
+    world.report_trial(
+        landing,
+        TrialOutcome::Conflict {
+            landing,
+            paths: vec!["src/words.rs".into()],
+            kinds: vec![],
+        },
+    );
     for round in 1..=3 {
-        assert_eq!((world.task(task).fixups, world.status(task)), (round, Status::Unassigned));
-        let grant = world.take("ada");
+        assert_eq!(
+            (world.task(task).fixups, world.status(task)),
+            (round, TaskStatus::Unassigned)
+        );
+        let grant = world.take_task("ada");
         world.finish(&grant);
-        let verdict = regatta_core::attempt::Verdict::Failed { reason: "it still has marks".into() };
-        assert_eq!(world.judge(&grant, verdict), None);
+        let verdict = regatta_core::attempt::WorkVerdict::Failed {
+            reason: "it still has marks".into(),
+        };
+        assert_eq!(world.report_verdict(&grant, verdict), None);
     }
-    assert_eq!((world.status(task), world.reasons(task)), (Status::NeedsHuman, vec![WaitKind::Conflict]));
+    assert_eq!(
+        (world.status(task), world.wait_kinds(task)),
+        (TaskStatus::NeedsHuman, vec![WaitKind::Conflict])
+    );
     assert!(world.task(task).submission.is_some() && world.task(task).failures == 0);
 }
 
@@ -332,119 +512,221 @@ fn q6_a_fixup_that_fails_counts_and_the_work_is_kept() {
 /// other side has landed.
 #[test]
 fn q6_a_side_dropped_by_ownership_becomes_a_task() {
-    let (mut world, landings) = queue(&[2]);
-    let dropped = regatta_core::landing::Dropped {
+    let (mut world, landings) = queued_world(&[2]);
+    let dropped = regatta_core::landing::DroppedSides {
         reference: "refs/regatta/dropped/x".into(),
         commit: commit(9),
         paths: vec!["src/0.rs".into()],
     };
-    let carries = vec![regatta_core::landing::Carried {
+    let carries = vec![regatta_core::landing::CarriedLanding {
         dropped: Some(dropped),
-        ..regatta_core::landing::Carried::new(landings[0], commit(8))
+        ..regatta_core::landing::CarriedLanding::new(landings[0], commit(8))
     }];
-    world.tried(landings[0], Tried::Passed { old: commit(4), new: commit(8), carries });
+    world.report_trial(
+        landings[0],
+        TrialOutcome::Passed {
+            old: commit(4),
+            new: commit(8),
+            carries,
+        },
+    );
     assert_eq!(world.board.tasks.len(), 1);
-    world.moved(landings[0], Moved::Moved);
-    let made = world.board.tasks.values().next().expect("a follow-up").clone();
-    assert_eq!(made.files.iter().map(ToString::to_string).collect::<Vec<_>>(), ["src/0.rs"]);
-    assert!(made.description.contains("refs/regatta/dropped/x") && made.description.contains("T1"), "{made:?}");
+    world.report_move(landings[0], MoveOutcome::Moved);
+    let made = world
+        .board
+        .tasks
+        .values()
+        .next()
+        .expect("a follow-up")
+        .clone();
+    assert_eq!(
+        made.files
+            .iter()
+            .map(ToString::to_string)
+            .collect::<Vec<_>>(),
+        ["src/0.rs"]
+    );
+    assert!(
+        made.description.contains("refs/regatta/dropped/x") && made.description.contains("T1"),
+        "{made:?}"
+    );
 }
 
 /// Q9: a failing landing delays the others by its own trial and no more.
 #[test]
 fn q9_a_failing_landing_lets_the_others_go_first() {
-    let (mut world, landings) = queue(&[2, 2]);
-    world.tried(landings[0], Tried::Red { reason: "a test failed".into(), output: None, settled: vec![] });
-    assert_eq!(states(&world, &landings), ["queued", "trying"]);
-    assert_eq!(world.reasons(TaskId(1)), [WaitKind::Queue]);
-    world.land(landings[1]);
+    let (mut world, landings) = queued_world(&[2, 2]);
+    world.report_trial(
+        landings[0],
+        TrialOutcome::Failed {
+            reason: "a test failed".into(),
+            output: None,
+            settled: vec![],
+        },
+    );
+    assert_eq!(landing_states(&world, &landings), ["queued", "trying"]);
+    assert_eq!(world.wait_kinds(TaskId(1)), [WaitKind::Queue]);
+    world.move_and_land(landings[1]);
     assert_eq!(
-        states(&world, &landings),
+        landing_states(&world, &landings),
         ["trying", "gone"],
         "a first failure is tried again because it may be a flake"
     );
-    world.tried(landings[0], Tried::Red { reason: "a test failed".into(), output: None, settled: vec![] });
-    assert_eq!(states(&world, &landings), ["gone", "gone"]);
-    assert_eq!(world.status(TaskId(1)), Status::Unassigned);
+    world.report_trial(
+        landings[0],
+        TrialOutcome::Failed {
+            reason: "a test failed".into(),
+            output: None,
+            settled: vec![],
+        },
+    );
+    assert_eq!(landing_states(&world, &landings), ["gone", "gone"]);
+    assert_eq!(world.status(TaskId(1)), TaskStatus::Unassigned);
 }
 
 /// A person can send work that needs a person to the queue again, if its files are not claimed.
 #[test]
 fn work_that_needs_a_person_can_be_landed_by_a_person() {
-    let mut world = World::serial(&[("ada", 1)]);
+    let mut world = World::with_serial_queue(&[("ada", 1)]);
     let task = world.add_task("words", &["src/**"]);
     world.conflict_until_a_person_is_needed();
-    let held = world.hold("eve", &["file://shop/src/a.rs"]);
-    assert_eq!(world.refused("ann", Command::Land { task, first: false }).code(), "claim_held");
-    assert_eq!(world.status(task), Status::NeedsHuman);
+    let held = world.hold_claim("eve", &["file://shop/src/a.rs"]);
+    assert_eq!(
+        world
+            .ask_refused("ann", Command::Land { task, first: false })
+            .code(),
+        "claim_held"
+    );
+    assert_eq!(world.status(task), TaskStatus::NeedsHuman);
     world.release("eve", held);
-    let Outcome::Queued(place) = world.ask("ann", Command::Land { task, first: false }) else { panic!() };
-    assert_eq!((place.position, world.landing(place.landing)), (1, "trying"));
-    assert_eq!(world.owner_of("file://shop/src/a.rs"), Some(Owner::Landing(place.landing)));
-    world.land(place.landing);
-    assert_eq!(world.status(task), Status::Completed);
+    let CommandOutcome::Queued(place) = world.ask("ann", Command::Land { task, first: false })
+    else {
+        panic!()
+    };
+    assert_eq!(
+        (place.position, world.landing_state(place.landing)),
+        (1, "trying")
+    );
+    assert_eq!(
+        world.owner_of("file://shop/src/a.rs"),
+        Some(ClaimOwner::Landing(place.landing))
+    );
+    world.move_and_land(place.landing);
+    assert_eq!(world.status(task), TaskStatus::Completed);
 }
 
 #[test]
 fn only_finished_work_can_be_landed() {
-    let mut world = World::serial(&[("ada", 1)]);
+    let mut world = World::with_serial_queue(&[("ada", 1)]);
     let task = world.add_task("words", &["src/**"]);
-    assert_eq!(world.refused("ann", Command::Land { task, first: false }).code(), "nothing_to_land");
-    world.take("ada");
-    assert_eq!(world.refused("ann", Command::Land { task, first: false }).code(), "nothing_to_land");
-    assert_eq!(world.refused("ann", Command::Land { task: TaskId(9), first: false }).code(), "no_such_task");
+    assert_eq!(
+        world
+            .ask_refused("ann", Command::Land { task, first: false })
+            .code(),
+        "nothing_to_land"
+    );
+    world.take_task("ada");
+    assert_eq!(
+        world
+            .ask_refused("ann", Command::Land { task, first: false })
+            .code(),
+        "nothing_to_land"
+    );
+    assert_eq!(
+        world
+            .ask_refused(
+                "ann",
+                Command::Land {
+                    task: TaskId(9),
+                    first: false
+                }
+            )
+            .code(),
+        "no_such_task"
+    );
 }
 
 /// L6: a report that is late, early or about an unknown landing changes nothing.
 #[test]
 fn l6_stale_reports_change_nothing() {
-    let (mut world, landings) = queue(&[2, 2]);
-    let tried = |landing| Command::ReportTried {
+    let (mut world, landings) = queued_world(&[2, 2]);
+    let tried = |landing| Command::ReportTrial {
         landing,
-        found: Tried::Passed { old: commit(1), new: commit(2), carries: vec![] },
+        outcome: TrialOutcome::Passed {
+            old: commit(1),
+            new: commit(2),
+            carries: vec![],
+        },
     };
-    let moved = |landing, fence| Command::ReportMoved { landing, fence, found: Moved::Moved };
-    world.refused("regatta", tried(landings[1]));
-    world.refused("regatta", tried(LandingId(99)));
-    world.refused("regatta", moved(landings[0], 1));
-    world.merge(landings[0]);
-    let fence = world.fence(landings[0]);
-    world.refused("regatta", tried(landings[0]));
+    let moved = |landing, fence| Command::ReportTrunkMove {
+        landing,
+        fence,
+        outcome: MoveOutcome::Moved,
+    };
+    world.ask_refused("regatta", tried(landings[1]));
+    world.ask_refused("regatta", tried(LandingId(99)));
+    world.ask_refused("regatta", moved(landings[0], 1));
+    world.pass_trial(landings[0]);
+    let fence = world.fence_of(landings[0]);
+    world.ask_refused("regatta", tried(landings[0]));
     for wrong in [0, fence - 1, fence + 1, u64::MAX] {
-        world.refused("regatta", moved(landings[0], wrong));
+        world.ask_refused("regatta", moved(landings[0], wrong));
     }
-    world.moved(landings[0], Moved::Moved);
-    world.refused("regatta", moved(landings[0], fence));
-    assert_eq!(lands(&world), [1], "Q7");
+    world.report_move(landings[0], MoveOutcome::Moved);
+    world.ask_refused("regatta", moved(landings[0], fence));
+    assert_eq!(landed_tasks(&world), [1], "Q7");
 }
 
 /// Cancelling takes a landing out of the queue, unless the trunk is being moved for it at that
 /// moment.
 #[test]
 fn a_cancelled_task_is_withdrawn() {
-    let (mut world, landings) = queue(&[2, 2, 2]);
+    let (mut world, landings) = queued_world(&[2, 2, 2]);
     world.cancel(TaskId(2));
     world.cancel(TaskId(1));
-    assert_eq!(states(&world, &landings), ["gone", "gone", "trying"]);
-    let held = world.hold("eve", &[TRUNK]);
-    world.merge(landings[2]);
+    assert_eq!(
+        landing_states(&world, &landings),
+        ["gone", "gone", "trying"]
+    );
+    let held = world.hold_claim("eve", &[TRUNK]);
+    world.pass_trial(landings[2]);
     world.release("eve", held);
-    let refusal = world.refused("ann", Command::CancelTask { task: TaskId(3), reason: "late".into() });
+    let refusal = world.ask_refused(
+        "ann",
+        Command::CancelTask {
+            task: TaskId(3),
+            reason: "late".into(),
+        },
+    );
     assert_eq!(refusal.code(), "in_use");
-    world.moved(landings[2], Moved::Moved);
-    assert_eq!([1, 2, 3].map(|it| world.status(TaskId(it))), [Status::Cancelled, Status::Cancelled, Status::Completed]);
+    world.report_move(landings[2], MoveOutcome::Moved);
+    assert_eq!(
+        [1, 2, 3].map(|it| world.status(TaskId(it))),
+        [
+            TaskStatus::Cancelled,
+            TaskStatus::Cancelled,
+            TaskStatus::Completed
+        ]
+    );
 }
 
-/// A `coord:merge` message names branch, task, subject and files. A `coord:conflict` message says
-/// why a landing left the queue.
+/// A `coord:pass_trial` message names branch, task, subject and files. A `coord:conflict` message
+/// says why a landing left the queue.
 #[test]
 fn landings_and_conflicts_post_a_message() {
-    let mut world = World::serial(&[("ada", 1)]);
+    let mut world = World::with_serial_queue(&[("ada", 1)]);
     world.add_task("Word list!", &["src/words.rs"]);
-    let grant = world.take("ada");
+    let grant = world.take_task("ada");
     let landing = world.submit(&grant);
-    world.tried(landing, Tried::Conflict { at: landing, paths: vec!["src/words.rs".into()], kinds: vec![] });
-    let grant = world.take("ada");
+    world.report_trial(
+        landing,
+        TrialOutcome::Conflict {
+            landing,
+            paths: vec!["src/words.rs".into()],
+            kinds: vec![],
+        },
+    );
+    let grant = world.take_task("ada");
     world.finish_and_land(&grant);
     let said: Vec<(String, String, String)> = world
         .log
@@ -453,11 +735,25 @@ fn landings_and_conflicts_post_a_message() {
             Event::MessagePosted(it) => Some(it.message()),
             _ => None,
         })
-        .map(|it| (it.channel.to_string(), it.labels[0].to_string(), it.text.clone()))
+        .map(|it| {
+            (
+                it.channel.to_string(),
+                it.labels[0].to_string(),
+                it.text.clone(),
+            )
+        })
         .collect();
     let expected = [
-        ("shop", "coord:conflict", "T1 is out of the queue: it conflicts with work that landed since in src/words.rs"),
-        ("shop", "coord:merge", "Merged regatta/T1-word-list (T1): Word list! [src/words.rs] as 0000000000"),
+        (
+            "shop",
+            "coord:conflict",
+            "T1 is out of the queue: it conflicts with work that landed since in src/words.rs",
+        ),
+        (
+            "shop",
+            "coord:merge",
+            "Merged regatta/T1-word-list (T1): Word list! [src/words.rs] as 0000000000",
+        ),
     ];
     let expected = expected.map(|it| (it.0.to_owned(), it.1.to_owned(), it.2.to_owned()));
     assert_eq!(said, expected);
@@ -466,21 +762,39 @@ fn landings_and_conflicts_post_a_message() {
 /// L8: the claim that fences a landing cannot be released by others.
 #[test]
 fn l8_the_fence_of_a_landing_cannot_be_released_by_hand() {
-    let (mut world, landings) = queue(&[2]);
-    world.merge(landings[0]);
-    let token = world.fence(landings[0]);
-    let held = world.leases.iter().find(|it| it.token == token).copied().unwrap();
-    let Held { claim, token } = held;
-    assert_eq!(world.refused("eve", Command::Release { claim, token }).code(), "in_use");
+    let (mut world, landings) = queued_world(&[2]);
+    world.pass_trial(landings[0]);
+    let token = world.fence_of(landings[0]);
+    let held = world
+        .leases
+        .iter()
+        .find(|it| it.token == token)
+        .copied()
+        .unwrap();
+    let HeldClaim { claim, token } = held;
+    assert_eq!(
+        world
+            .ask_refused("eve", Command::Release { claim, token })
+            .code(),
+        "in_use"
+    );
 }
 
-fn in_review(world: &mut World, files: &[&str]) -> TaskId {
+fn task_in_review(world: &mut World, files: &[&str]) -> TaskId {
     let task = world.add_task("careful", files);
-    let grant = world.take("ada");
+    let grant = world.take_task("ada");
     world.finish(&grant);
     let changed = files.iter().map(ToString::to_string).collect();
-    let verdict = regatta_core::attempt::Verdict::Passed { commit: commit(5), base: commit(4), changed };
-    assert_eq!(world.judge(&grant, verdict), None, "work that needs a review is queued");
+    let verdict = regatta_core::attempt::WorkVerdict::Passed {
+        commit: commit(5),
+        base: commit(4),
+        changed,
+    };
+    assert_eq!(
+        world.report_verdict(&grant, verdict),
+        None,
+        "work that needs a review is queued"
+    );
     task
 }
 
@@ -488,20 +802,39 @@ fn in_review(world: &mut World, files: &[&str]) -> TaskId {
 /// never with an agent's.
 #[test]
 fn changes_of_protected_paths_need_a_persons_approval() {
-    for path in ["regatta.toml", ".github/workflows/ci.yml", "docs/.gitattributes", ".husky/pre-commit"] {
-        let mut world = World::serial(&[("ada", 1), ("eve", 1)]);
-        let task = in_review(&mut world, &[path]);
-        assert_eq!((world.status(task), world.reasons(task)), (Status::InReview, vec![WaitKind::Review]));
+    for path in [
+        "regatta.toml",
+        ".github/workflows/ci.yml",
+        "docs/.gitattributes",
+        ".husky/pre-commit",
+    ] {
+        let mut world = World::with_serial_queue(&[("ada", 1), ("eve", 1)]);
+        let task = task_in_review(&mut world, &[path]);
+        assert_eq!(
+            (world.status(task), world.wait_kinds(task)),
+            (TaskStatus::InReview, vec![WaitKind::Review])
+        );
         assert_eq!(
             world.owner_of(&format!("file://shop/{path}")),
             None,
             "the files of work in review are still claimed"
         );
-        assert_eq!(world.refused("eve", Command::Land { task, first: false }).code(), "person_needed");
-        let Outcome::Queued(place) = world.ask("ann", Command::Land { task, first: false }) else { panic!() };
-        assert_eq!(world.board.landings[&place.landing].approved.as_deref(), Some("person:ann"));
-        world.land(place.landing);
-        assert_eq!(world.status(task), Status::Completed);
+        assert_eq!(
+            world
+                .ask_refused("eve", Command::Land { task, first: false })
+                .code(),
+            "person_needed"
+        );
+        let CommandOutcome::Queued(place) = world.ask("ann", Command::Land { task, first: false })
+        else {
+            panic!()
+        };
+        assert_eq!(
+            world.board.landings[&place.landing].approved.as_deref(),
+            Some("person:ann")
+        );
+        world.move_and_land(place.landing);
+        assert_eq!(world.status(task), TaskStatus::Completed);
     }
 }
 
@@ -509,15 +842,25 @@ fn changes_of_protected_paths_need_a_persons_approval() {
 /// agents may not.
 #[test]
 fn of_all_agents_only_the_projects_reviewer_can_approve_work() {
-    use regatta_core::project::Review;
-    for (review, eve_may) in [(Review::Human, false), (Review::Agent, true)] {
-        let mut world = World::serial(&[("ada", 1), ("eve", 1)]);
+    use regatta_core::project::ReviewPolicy;
+    for (review, eve_may) in [(ReviewPolicy::Human, false), (ReviewPolicy::Agent, true)] {
+        let mut world = World::with_serial_queue(&[("ada", 1), ("eve", 1)]);
         let mut ask = world.project("shop", &["cargo test"]);
         (ask.settings.landing.review, ask.settings.landing.reviewer) = (review, Some(agent("eve")));
         world.ask("ann", Command::AddProject(ask));
-        let task = in_review(&mut world, &["src/a.rs"]);
-        assert_eq!(world.refused("ada", Command::Land { task, first: false }).code(), "person_needed");
-        assert_eq!(world.try_ask("eve", Command::Land { task, first: false }).is_ok(), eve_may);
+        let task = task_in_review(&mut world, &["src/a.rs"]);
+        assert_eq!(
+            world
+                .ask_refused("ada", Command::Land { task, first: false })
+                .code(),
+            "person_needed"
+        );
+        assert_eq!(
+            world
+                .try_ask("eve", Command::Land { task, first: false })
+                .is_ok(),
+            eve_may
+        );
     }
 }
 
@@ -525,20 +868,40 @@ fn of_all_agents_only_the_projects_reviewer_can_approve_work() {
 /// costs no attempt.
 #[test]
 fn revised_work_goes_back_with_the_persons_text() {
-    let (mut world, landings) = queue(&[2, 2]);
-    world.ask("ann", Command::Revise { task: TaskId(1), text: "shorter, please".into() });
-    assert_eq!((states(&world, &landings), world.status(TaskId(1))), (vec!["gone", "trying"], Status::Unassigned));
+    let (mut world, landings) = queued_world(&[2, 2]);
+    world.ask(
+        "ann",
+        Command::Revise {
+            task: TaskId(1),
+            text: "shorter, please".into(),
+        },
+    );
+    assert_eq!(
+        (landing_states(&world, &landings), world.status(TaskId(1))),
+        (vec!["gone", "trying"], TaskStatus::Unassigned)
+    );
     let task = world.task(TaskId(1));
     assert_eq!((task.failures, task.notes.len()), (0, 1));
     let looked_at = task.submission.as_ref().map(|it| it.commit.clone());
-    assert!(looked_at.is_some() && task.reviewed == looked_at, "the reviewed commit is not the one that was sent back");
+    assert!(
+        looked_at.is_some() && task.reviewed == looked_at,
+        "the reviewed commit is not the one that was sent back"
+    );
     assert!(
         task.notes[0].starts_with("shorter, please") && task.notes[0].contains("git cherry-pick"),
         "{:?}",
         task.notes
     );
     assert_eq!(
-        world.refused("ann", Command::Revise { task: TaskId(1), text: "again".into() }).code(),
+        world
+            .ask_refused(
+                "ann",
+                Command::Revise {
+                    task: TaskId(1),
+                    text: "again".into()
+                }
+            )
+            .code(),
         "nothing_to_land"
     );
 }
@@ -546,172 +909,306 @@ fn revised_work_goes_back_with_the_persons_text() {
 /// An undo is queued and lands like any other landing.
 #[test]
 fn an_undo_lands_like_other_work_and_can_be_undone() {
-    let (mut world, landings) = queue(&[2]);
-    world.land(landings[0]);
-    let done = Box::new(world.stored(TaskId(1)));
-    let Outcome::Queued(place) = world.ask("ann", Command::Undo { done: done.clone() }) else { panic!() };
+    let (mut world, landings) = queued_world(&[2]);
+    world.move_and_land(landings[0]);
+    let done = Box::new(world.stored_task(TaskId(1)));
+    let CommandOutcome::Queued(place) = world.ask("ann", Command::Undo { done: done.clone() })
+    else {
+        panic!()
+    };
     let landing = world.board.landings[&place.landing].clone();
     assert!(landing.reverts);
     assert_eq!(Some(&landing.submission.commit), done.landed.as_ref());
-    assert_eq!(world.owner_of("file://shop/src/0.rs"), Some(Owner::Landing(place.landing)));
-    let again = world.refused("ann", Command::Undo { done: done.clone() });
-    assert_eq!((again.code(), again.message()), ("taken_back", "T2 is already undoing T1".into()));
-    world.land(place.landing);
-    assert_eq!(world.status(place.task), Status::Completed);
-    let again = world.refused("ann", Command::Undo { done: done.clone() });
-    assert_eq!((again.code(), again.message()), ("taken_back", "T1 landed, and T2 undid it".into()));
+    assert_eq!(
+        world.owner_of("file://shop/src/0.rs"),
+        Some(ClaimOwner::Landing(place.landing))
+    );
+    let again = world.ask_refused("ann", Command::Undo { done: done.clone() });
+    assert_eq!(
+        (again.code(), again.message()),
+        ("taken_back", "T2 is already undoing T1".into())
+    );
+    world.move_and_land(place.landing);
+    assert_eq!(world.status(place.task), TaskStatus::Completed);
+    let again = world.ask_refused("ann", Command::Undo { done: done.clone() });
+    assert_eq!(
+        (again.code(), again.message()),
+        ("taken_back", "T1 landed, and T2 undid it".into())
+    );
     // The undo can be undone. The first work is then on the trunk again and can be undone again.
-    let undoing = Box::new(world.stored(place.task));
-    let Outcome::Queued(back) = world.ask("ann", Command::Undo { done: undoing }) else { panic!() };
-    world.land(back.landing);
-    let Outcome::Queued(_) = world.ask("ann", Command::Undo { done }) else { panic!() };
+    let undoing = Box::new(world.stored_task(place.task));
+    let CommandOutcome::Queued(back) = world.ask("ann", Command::Undo { done: undoing }) else {
+        panic!()
+    };
+    world.move_and_land(back.landing);
+    let CommandOutcome::Queued(_) = world.ask("ann", Command::Undo { done }) else {
+        panic!()
+    };
     let open = world.add_task("open", &["b"]);
     let open = Box::new(world.task(open).clone());
-    assert_eq!(world.refused("ann", Command::Undo { done: open }).code(), "nothing_to_undo");
+    assert_eq!(
+        world
+            .ask_refused("ann", Command::Undo { done: open })
+            .code(),
+        "nothing_to_undo"
+    );
 }
 
 /// A person takes over a conflict that the fix-ups did not resolve. The person's attempt gets the
 /// conflict, and lands.
 #[test]
 fn a_person_takes_over_a_conflict() {
-    let mut world = World::serial(&[("ada", 1)]);
+    let mut world = World::with_serial_queue(&[("ada", 1)]);
     let task = world.add_task("words", &["src/**"]);
     world.conflict_until_a_person_is_needed();
-    assert_eq!(world.status(task), Status::NeedsHuman);
-    let poll = Poll { task: Some(task), by_hand: true, ..crate::world::polls("ada") };
-    let Outcome::Polled(Some(grant)) = world.ask("ann", Command::Poll(poll.clone())) else { panic!() };
+    assert_eq!(world.status(task), TaskStatus::NeedsHuman);
+    let poll = PollRequest {
+        task: Some(task),
+        by_hand: true,
+        ..crate::world::poll_of("ada")
+    };
+    let CommandOutcome::Polled(Some(grant)) = world.ask("ann", Command::Poll(poll.clone())) else {
+        panic!()
+    };
     let attempt = &world.board.attempts[&grant.attempt];
     assert!(attempt.by_hand && !attempt.supervised, "{attempt:?}");
-    let fixup = world.task(task).fixup.clone().expect("the taken-over task has no conflict to resolve");
+    let fixup = world
+        .task(task)
+        .fixup
+        .clone()
+        .expect("the taken-over task has no conflict to resolve");
     assert_eq!(fixup.paths, ["src/words.rs"]);
     world.restart();
-    assert_eq!(world.refused("ann", Command::Poll(poll)).code(), "illegal_transition");
+    assert_eq!(
+        world.ask_refused("ann", Command::Poll(poll)).code(),
+        "illegal_transition"
+    );
     let landing = world.submit(&grant);
-    world.land(landing);
-    assert_eq!(world.status(task), Status::Completed);
+    world.move_and_land(landing);
+    assert_eq!(world.status(task), TaskStatus::Completed);
 }
 
 /// The revert of an undo has no workspace, so a person cannot take it over.
 #[test]
 fn an_undo_that_conflicts_is_not_taken_over() {
-    let (mut world, landings) = queue(&[2]);
-    world.land(landings[0]);
-    let done = Box::new(world.stored(TaskId(1)));
-    let Outcome::Queued(place) = world.ask("ann", Command::Undo { done }) else { panic!() };
+    let (mut world, landings) = queued_world(&[2]);
+    world.move_and_land(landings[0]);
+    let done = Box::new(world.stored_task(TaskId(1)));
+    let CommandOutcome::Queued(place) = world.ask("ann", Command::Undo { done }) else {
+        panic!()
+    };
     let paths = vec!["src/0.rs".into()];
-    world.tried(place.landing, Tried::Conflict { at: place.landing, paths, kinds: vec![] });
-    assert_eq!(world.status(place.task), Status::NeedsHuman, "{:?}", world.task(place.task));
-    let poll = Poll { task: Some(place.task), by_hand: true, ..crate::world::polls("ada") };
-    assert_eq!(world.refused("ann", Command::Poll(poll)).code(), "illegal_transition");
-    assert_eq!(world.status(place.task), Status::NeedsHuman);
+    world.report_trial(
+        place.landing,
+        TrialOutcome::Conflict {
+            landing: place.landing,
+            paths,
+            kinds: vec![],
+        },
+    );
+    assert_eq!(
+        world.status(place.task),
+        TaskStatus::NeedsHuman,
+        "{:?}",
+        world.task(place.task)
+    );
+    let poll = PollRequest {
+        task: Some(place.task),
+        by_hand: true,
+        ..crate::world::poll_of("ada")
+    };
+    assert_eq!(
+        world.ask_refused("ann", Command::Poll(poll)).code(),
+        "illegal_transition"
+    );
+    assert_eq!(world.status(place.task), TaskStatus::NeedsHuman);
 }
 
 /// A held queue finishes the trial under way, but starts no trial and does not move the trunk.
 #[test]
 fn a_held_queue_starts_no_trial_and_moves_nothing() {
-    let (mut world, landings) = queue(&[2, 2]);
-    world.ask("ann", Command::HoldQueue { project: crate::world::shop(), reason: "a release".into() });
-    world.merge(landings[0]);
-    assert_eq!(states(&world, &landings), ["validated", "queued"]);
-    assert_eq!(world.reasons(TaskId(2)), [WaitKind::Policy]);
-    world.ask("ann", Command::ReleaseQueue { project: crate::world::shop() });
-    assert_eq!(states(&world, &landings), ["moving", "queued"]);
-    world.moved(landings[0], Moved::Moved);
-    world.land(landings[1]);
+    let (mut world, landings) = queued_world(&[2, 2]);
+    world.ask(
+        "ann",
+        Command::HoldQueue {
+            project: crate::world::shop(),
+            reason: "a release".into(),
+        },
+    );
+    world.pass_trial(landings[0]);
+    assert_eq!(landing_states(&world, &landings), ["validated", "queued"]);
+    assert_eq!(world.wait_kinds(TaskId(2)), [WaitKind::Policy]);
+    world.ask(
+        "ann",
+        Command::ReleaseQueue {
+            project: crate::world::shop(),
+        },
+    );
+    assert_eq!(landing_states(&world, &landings), ["moving", "queued"]);
+    world.report_move(landings[0], MoveOutcome::Moved);
+    world.move_and_land(landings[1]);
 }
 
 /// Q10: a landing that is put first goes before all landings that are not under way.
 #[test]
 fn q10_a_landing_put_first_goes_before_all_waiting_landings() {
-    let (mut world, landings) = queue(&[0, 0, 2]);
-    world.ask("ann", Command::Land { task: TaskId(3), first: true });
-    world.land(landings[0]);
-    assert_eq!(states(&world, &landings), ["gone", "queued", "trying"]);
+    let (mut world, landings) = queued_world(&[0, 0, 2]);
+    world.ask(
+        "ann",
+        Command::Land {
+            task: TaskId(3),
+            first: true,
+        },
+    );
+    world.move_and_land(landings[0]);
+    assert_eq!(
+        landing_states(&world, &landings),
+        ["gone", "queued", "trying"]
+    );
 }
 
 /// L6, L8: the holder of a trunk claim can lend it to one landing. The claim's token is then the
 /// fence. A wrong token is refused, and the move is given up when the claim ends.
 #[test]
 fn l6_a_trunk_held_by_hand_is_lent_to_one_landing() {
-    use regatta_core::landing::Under;
-    let (mut world, landings) = queue(&[2, 2]);
-    let Held { claim, token } = world.hold("eve", &[TRUNK]);
-    let land = |token| Command::LandUnder { task: TaskId(1), under: Under { claim, token } };
-    world.merge(landings[0]);
-    assert_eq!(world.landing(landings[0]), "validated");
-    assert_eq!(world.refused("ann", land(token + 1)).code(), "stale_token");
-    let other = world.hold("eve", &["port://1"]);
-    let wrong = Command::LandUnder { task: TaskId(1), under: Under { claim: other.claim, token: other.token } };
-    assert_eq!(world.refused("ann", wrong).code(), "invalid", "a claim on something else is accepted as the fence");
-    assert_eq!(world.landing(landings[0]), "validated");
+    use regatta_core::landing::LentTrunkClaim;
+    let (mut world, landings) = queued_world(&[2, 2]);
+    let HeldClaim { claim, token } = world.hold_claim("eve", &[TRUNK]);
+    let land = |token| Command::LandWithLentClaim {
+        task: TaskId(1),
+        lent_claim: LentTrunkClaim { claim, token },
+    };
+    world.pass_trial(landings[0]);
+    assert_eq!(world.landing_state(landings[0]), "validated");
+    assert_eq!(
+        world.ask_refused("ann", land(token + 1)).code(),
+        "stale_token"
+    );
+    let other = world.hold_claim("eve", &["port://1"]);
+    let wrong = Command::LandWithLentClaim {
+        task: TaskId(1),
+        lent_claim: LentTrunkClaim {
+            claim: other.claim,
+            token: other.token,
+        },
+    };
+    assert_eq!(
+        world.ask_refused("ann", wrong).code(),
+        "invalid",
+        "a claim on something else is accepted as the fence"
+    );
+    assert_eq!(world.landing_state(landings[0]), "validated");
     world.ask("ann", land(token));
-    assert_eq!((world.landing(landings[0]), world.fence(landings[0])), ("moving", token));
-    world.moved(landings[0], Moved::Moved);
-    assert_eq!(world.status(TaskId(1)), Status::Completed);
-    assert!(world.board.claims.contains_key(&claim), "the lent claim ended with the landing");
-    world.merge(landings[1]);
-    assert_eq!(world.landing(landings[1]), "validated", "the claim was lent to the first landing only");
-    let lend = Command::LandUnder { task: TaskId(2), under: Under { claim, token } };
+    assert_eq!(
+        (
+            world.landing_state(landings[0]),
+            world.fence_of(landings[0])
+        ),
+        ("moving", token)
+    );
+    world.report_move(landings[0], MoveOutcome::Moved);
+    assert_eq!(world.status(TaskId(1)), TaskStatus::Completed);
+    assert!(
+        world.board.claims.contains_key(&claim),
+        "the lent claim ended with the landing"
+    );
+    world.pass_trial(landings[1]);
+    assert_eq!(
+        world.landing_state(landings[1]),
+        "validated",
+        "the claim was lent to the first landing only"
+    );
+    let lend = Command::LandWithLentClaim {
+        task: TaskId(2),
+        lent_claim: LentTrunkClaim { claim, token },
+    };
     world.ask("ann", lend.clone());
-    assert_eq!(world.landing(landings[1]), "moving");
-    world.release("eve", Held { claim, token });
-    assert_eq!(world.landing(landings[1]), "trying", "the move is not given up when its fence ends");
-    assert_eq!(world.refused("ann", lend).code(), "claim_ended");
+    assert_eq!(world.landing_state(landings[1]), "moving");
+    world.release("eve", HeldClaim { claim, token });
+    assert_eq!(
+        world.landing_state(landings[1]),
+        "trying",
+        "the move is not given up when its fence ends"
+    );
+    assert_eq!(world.ask_refused("ann", lend).code(), "claim_ended");
 }
 
 /// A project can limit how long its trunk is held by hand.
 #[test]
 fn max_hold_bounds_a_trunk_held_by_hand() {
-    let mut world = World::serial(&[("ada", 1)]);
+    let mut world = World::with_serial_queue(&[("ada", 1)]);
     let mut ask = world.project("shop", &["cargo test"]);
-    ask.settings.landing.max_hold = regatta_core::project::Span::seconds(45);
+    ask.settings.landing.max_hold = regatta_core::project::Millis::seconds(45);
     world.ask("ann", Command::AddProject(ask));
-    let held = world.hold("eve", &[TRUNK]);
+    let held = world.hold_claim("eve", &[TRUNK]);
     for _ in 0..4 {
-        world.advance(11 * SECOND);
-        world.ask("eve", Command::Renew { claim: held.claim, token: held.token });
+        world.advance(11 * SECOND_MS);
+        world.ask(
+            "eve",
+            Command::Renew {
+                claim: held.claim,
+                token: held.token,
+            },
+        );
     }
-    world.advance(SECOND);
-    assert!(!world.board.claims.contains_key(&held.claim), "renewing extends the hold beyond the limit");
+    world.advance(SECOND_MS);
+    assert!(
+        !world.board.claims.contains_key(&held.claim),
+        "renewing extends the hold beyond the limit"
+    );
 }
 
 /// A wait for the trunk ends at the project's `merge_timeout`, even if a longer wait was requested,
 /// and a message is posted.
 #[test]
 fn merge_timeout_ends_a_wait_for_the_trunk_and_posts_a_message() {
-    let mut world = World::serial(&[("ada", 1)]);
+    let mut world = World::with_serial_queue(&[("ada", 1)]);
     let mut ask = world.project("shop", &["cargo test"]);
-    ask.settings.landing.merge_timeout = regatta_core::project::Span::seconds(30);
+    ask.settings.landing.merge_timeout = regatta_core::project::Millis::seconds(30);
     world.ask("ann", Command::AddProject(ask));
-    world.hold("eve", &[TRUNK]);
+    world.hold_claim("eve", &[TRUNK]);
     let told = world.count("message.posted");
-    let wait = world.wait_for("ada", &[TRUNK], 600 * SECOND);
-    world.advance(29 * SECOND);
+    let wait = world.wait_for("ada", &[TRUNK], 600 * SECOND_MS);
+    world.advance(29 * SECOND_MS);
     assert!(world.board.waits.contains_key(&wait));
-    world.advance(2 * SECOND);
-    assert!(!world.board.waits.contains_key(&wait), "the wait did not end");
+    world.advance(2 * SECOND_MS);
+    assert!(
+        !world.board.waits.contains_key(&wait),
+        "the wait did not end"
+    );
     assert_eq!(world.count("message.posted"), told + 1);
     let last = world.log.iter().rev().find_map(|it| match &it.event {
         Event::MessagePosted(it) => Some(it.message().labels[0].to_string()),
         _ => None,
     });
-    assert_eq!(last.as_deref(), Some("coord:wait"), "the message has the wrong label");
+    assert_eq!(
+        last.as_deref(),
+        Some("coord:wait"),
+        "the message has the wrong label"
+    );
 }
 
 /// The usual duration of a landing is the median of those that landed.
 #[test]
 fn the_usual_duration_of_a_landing_is_the_median() {
-    let mut world = World::with(&[("ada", 1)]);
-    let id = world.add_for(work("a", &["a"]), Some("ada"), How::Queue);
-    let grant = world.take("ada");
+    let mut world = World::with_agents(&[("ada", 1)]);
+    let id = world.add_for(task_to_add("a", &["a"]), Some("ada"), AssignMode::Queue);
+    let grant = world.take_task("ada");
     let landing = world.submit(&grant);
     let landing = Landing::clone(&world.board.landings[&landing]);
     let open = Task::clone(world.task(id));
-    let took = |ms: u64| Task { landed: Some(commit(1)), updated_wall: landing.queued_wall + ms, ..open.clone() };
+    let took = |ms: u64| Task {
+        landed: Some(commit(1)),
+        updated_unix_ms: landing.queued_unix_ms + ms,
+        ..open.clone()
+    };
     let tasks = [took(900_000), took(1_200), took(1_900)];
-    assert_eq!(usual(tasks.iter().map(|it| (&landing, Some(it)))), Some(1_900));
     assert_eq!(
-        usual([(&landing, Some(&open)), (&landing, None)].into_iter()),
+        median_time_ms(tasks.iter().map(|it| (&landing, Some(it)))),
+        Some(1_900)
+    );
+    assert_eq!(
+        median_time_ms([(&landing, Some(&open)), (&landing, None)].into_iter()),
         None,
         "landings that did not land have no duration"
     );
@@ -721,23 +1218,40 @@ fn the_usual_duration_of_a_landing_is_the_median() {
 /// changes. Reports about other landings change nothing.
 #[test]
 fn a_change_of_the_checkout_retries_the_held_landing() {
-    let mut world = World::with(&[("ada", 3)]);
+    let mut world = World::with_agents(&[("ada", 3)]);
     world.add_task("words", &["src/0.rs"]);
-    let grant = world.take("ada");
+    let grant = world.take_task("ada");
     let id = world.submit(&grant);
-    world.merge(id);
-    world.moved(id, Moved::Dirty { paths: vec!["src/0.rs".into()] });
+    world.pass_trial(id);
+    world.report_move(
+        id,
+        MoveOutcome::Dirty {
+            paths: vec!["src/0.rs".into()],
+        },
+    );
     assert!(world.board.landings[&id].held.is_some());
     world.ask("regatta", Command::ReportCheckout { landing: id });
     assert!(world.board.landings[&id].held.is_none());
-    assert_eq!(world.landing(id), "trying");
+    assert_eq!(world.landing_state(id), "trying");
     let before = world.board.revision;
     world.ask("regatta", Command::ReportCheckout { landing: id });
-    world.ask("regatta", Command::ReportCheckout { landing: LandingId(99) });
+    world.ask(
+        "regatta",
+        Command::ReportCheckout {
+            landing: LandingId(99),
+        },
+    );
     assert_eq!(world.board.revision, before);
 
     // A landing that a person stopped stays stopped.
-    world.ask("ann", Command::StopTask { task: grant.task, reason: "stopped by ann".into(), pause: true });
+    world.ask(
+        "ann",
+        Command::StopTask {
+            task: grant.task,
+            reason: "stopped by ann".into(),
+            pause: true,
+        },
+    );
     world.ask("regatta", Command::ReportCheckout { landing: id });
     assert!(world.board.landings[&id].held.is_some());
 }
@@ -747,33 +1261,66 @@ fn a_change_of_the_checkout_retries_the_held_landing() {
 #[test]
 fn p11_a_stopped_landing_waits_until_a_person_asks_for_it() {
     for asks in ["resume", "land"] {
-        let mut world = World::serial(&[("ada", 2)]);
+        let mut world = World::with_serial_queue(&[("ada", 2)]);
         for file in ["a", "b"] {
             world.add_task(file, &[file]);
         }
-        let (first, second) = (world.take("ada"), world.take("ada"));
+        let (first, second) = (world.take_task("ada"), world.take_task("ada"));
         let (stopped, other) = (world.submit(&first), world.submit(&second));
-        assert_eq!((world.landing(stopped), world.landing(other)), ("trying", "queued"));
-        world.ask("ann", Command::StopTask { task: first.task, reason: "stopped by ann".into(), pause: true });
+        assert_eq!(
+            (world.landing_state(stopped), world.landing_state(other)),
+            ("trying", "queued")
+        );
+        world.ask(
+            "ann",
+            Command::StopTask {
+                task: first.task,
+                reason: "stopped by ann".into(),
+                pause: true,
+            },
+        );
         world.ask(
             "regatta",
-            Command::ReportTried { landing: stopped, found: Tried::Held { at: None, reason: "broken off".into() } },
+            Command::ReportTrial {
+                landing: stopped,
+                outcome: TrialOutcome::Held {
+                    landing: None,
+                    reason: "broken off".into(),
+                },
+            },
         );
         let kept = &world.board.landings[&stopped];
         assert!(
-            kept.held.as_ref().is_some_and(|it| it.contains("regatta land T1")) && kept.retry_at.is_none(),
+            kept.held
+                .as_ref()
+                .is_some_and(|it| it.contains("regatta land T1"))
+                && kept.retry_fleet_ms.is_none(),
             "{kept:?}"
         );
-        assert_eq!((world.landing(stopped), world.landing(other)), ("queued", "trying"), "the other landing waits");
-        world.pass(60 * MINUTE);
+        assert_eq!(
+            (world.landing_state(stopped), world.landing_state(other)),
+            ("queued", "trying"),
+            "the other landing waits"
+        );
+        world.advance_without_tick(60 * MINUTE_MS);
         world.ask("regatta", Command::Tick);
-        assert_eq!(world.landing(stopped), "queued", "the stopped landing started again by itself");
-        world.land(other);
-        assert_eq!(world.landing(stopped), "queued");
+        assert_eq!(
+            world.landing_state(stopped),
+            "queued",
+            "the stopped landing started again by itself"
+        );
+        world.move_and_land(other);
+        assert_eq!(world.landing_state(stopped), "queued");
         match asks {
             "resume" => world.ask("ann", Command::ResumeTask { task: first.task }),
-            _ => world.ask("ann", Command::Land { task: first.task, first: false }),
+            _ => world.ask(
+                "ann",
+                Command::Land {
+                    task: first.task,
+                    first: false,
+                },
+            ),
         };
-        assert_eq!(world.landing(stopped), "trying", "{asks}");
+        assert_eq!(world.landing_state(stopped), "trying", "{asks}");
     }
 }

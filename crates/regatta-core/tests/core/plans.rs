@@ -4,33 +4,36 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use regatta_core::claim::{Acquired, Owner};
-use regatta_core::command::{Command, Outcome, PlannedTask};
+use regatta_core::claim::{Acquired, ClaimOwner};
+use regatta_core::command::{Command, CommandOutcome, PlannedTask};
 use regatta_core::event::{Event, Recorded};
 use regatta_core::ids::{AttemptId, CommitId, TaskId};
-use regatta_core::landing::State;
-use regatta_core::mission::{Mode, Start};
+use regatta_core::landing::LandingState;
+use regatta_core::mission::{StartMission, StartMode};
 use regatta_core::pattern::PathPattern;
-use regatta_core::project::{self, Derived};
-use regatta_core::schedule::{Grant, wait_reasons};
-use regatta_core::task::Add;
+use regatta_core::project::{self, DerivedFile};
+use regatta_core::schedule::{PollGrant, wait_reasons};
+use regatta_core::task::AddTask;
 
-use crate::world::{World, acquire, agent, files, shop, work};
+use crate::world::{World, acquire, agent, files, shop, task_to_add};
 
-const TASKS: usize = 60;
-const WORKERS: u32 = 8;
-const SEEDS: u64 = 200;
+const TASK_COUNT: usize = 60;
+const WORKER_COUNT: u32 = 8;
+const SEED_COUNT: u64 = 200;
 
 /// A deterministic pseudo-random number generator.
-struct Dice(u64);
+struct PlanRng(u64);
 
-impl Dice {
+impl PlanRng {
     fn below(&mut self, most: usize) -> usize {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        self.0 = self
+            .0
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
         ((self.0 >> 33) % most.max(1) as u64) as usize
     }
 
-    fn percent(&mut self, chance: usize) -> bool {
+    fn chance(&mut self, chance: usize) -> bool {
         self.below(100) < chance
     }
 }
@@ -38,23 +41,30 @@ impl Dice {
 /// A random plan for each seed: a dependency graph, and manifests that are disjoint, shared, nested
 /// or patterns, some with lock files.
 #[derive(Clone, Debug)]
-struct Plan {
+struct RandomPlan {
     manifests: Vec<Vec<String>>,
     after: Vec<Vec<usize>>,
-    mode: Mode,
+    mode: StartMode,
     isolate: bool,
     wave_commits: bool,
     serial: Vec<String>,
 }
 
-impl Plan {
-    fn of(seed: u64, mode: Mode) -> Plan {
-        let mut dice = Dice(seed * 2 + u64::from(mode == Mode::Waves));
-        let wave_commits = mode == Mode::Waves && seed % 2 == 1;
+impl RandomPlan {
+    fn from_seed(seed: u64, mode: StartMode) -> RandomPlan {
+        let mut dice = PlanRng(seed * 2 + u64::from(mode == StartMode::Waves));
+        let wave_commits = mode == StartMode::Waves && seed % 2 == 1;
         let isolate = seed % 10 == 9;
-        let mut plan = Plan { manifests: vec![], after: vec![], mode, isolate, wave_commits, serial: vec![] };
+        let mut plan = RandomPlan {
+            manifests: vec![],
+            after: vec![],
+            mode,
+            isolate,
+            wave_commits,
+            serial: vec![],
+        };
         let shape = seed % 4;
-        for nth in 0..TASKS {
+        for nth in 0..TASK_COUNT {
             let mut manifest = vec![match dice.below(8) {
                 0 => format!("src/{}/**", dice.below(6)),
                 1 => "Cargo.toml".to_owned(),
@@ -62,16 +72,18 @@ impl Plan {
                 3 => format!("pkg/{}.go", dice.below(20)),
                 _ => format!("src/{}/part{nth}.rs", dice.below(6)),
             }];
-            if dice.percent(30) {
+            if dice.chance(30) {
                 manifest.push(format!("docs/{}.md", dice.below(12)));
             }
             let most = [0, 1, 2, 4][shape as usize];
-            let blockers: BTreeSet<usize> =
-                (0..dice.below(most + 1)).filter(|_| nth > 0).map(|_| nth - 1 - dice.below(nth.min(12))).collect();
+            let blockers: BTreeSet<usize> = (0..dice.below(most + 1))
+                .filter(|_| nth > 0)
+                .map(|_| nth - 1 - dice.below(nth.min(12)))
+                .collect();
             plan.manifests.push(manifest);
             plan.after.push(blockers.into_iter().collect());
         }
-        if dice.percent(50) {
+        if dice.chance(50) {
             plan.serial.push("pkg/**".into());
         }
         plan
@@ -80,13 +92,17 @@ impl Plan {
     fn tasks(&self) -> Vec<PlannedTask> {
         let planned = |nth: usize| {
             let manifest: Vec<&str> = self.manifests[nth].iter().map(String::as_str).collect();
-            PlannedTask { task: work(&format!("part {nth}"), &manifest), after: self.after[nth].clone(), assign: None }
+            PlannedTask {
+                task: task_to_add(&format!("part {nth}"), &manifest),
+                after: self.after[nth].clone(),
+                assign: None,
+            }
         };
-        (0..TASKS).map(planned).collect()
+        (0..TASK_COUNT).map(planned).collect()
     }
 
     /// Returns the patterns that a task holds, computed here independently of the core.
-    fn holds(&self, nth: usize) -> Vec<PathPattern> {
+    fn held_paths(&self, nth: usize) -> Vec<PathPattern> {
         let mut all = self.manifests[nth].clone();
         if all.iter().any(|it| it == "Cargo.toml") {
             all.push("Cargo.lock".into());
@@ -97,62 +113,79 @@ impl Plan {
         files(&all.iter().map(String::as_str).collect::<Vec<_>>())
     }
 
-    fn overlap(&self, a: usize, b: usize) -> bool {
-        let (a, b) = (self.holds(a), self.holds(b));
+    fn do_overlap(&self, a: usize, b: usize) -> bool {
+        let (a, b) = (self.held_paths(a), self.held_paths(b));
         a.iter().any(|x| b.iter().any(|y| x.overlaps(y)))
     }
 
     /// Returns the length of the longest chain of blockers before each task.
     fn depths(&self) -> Vec<usize> {
-        let mut depths = vec![0; TASKS];
-        for nth in 0..TASKS {
-            depths[nth] = self.after[nth].iter().map(|it| depths[*it] + 1).max().unwrap_or(0);
+        let mut depths = vec![0; TASK_COUNT];
+        for nth in 0..TASK_COUNT {
+            depths[nth] = self.after[nth]
+                .iter()
+                .map(|it| depths[*it] + 1)
+                .max()
+                .unwrap_or(0);
         }
         depths
     }
 }
 
-fn begin(plan: &Plan) -> World {
-    let names: Vec<String> = (0..WORKERS).map(|it| format!("w{it}")).collect();
+fn start_plan(plan: &RandomPlan) -> World {
+    let names: Vec<String> = (0..WORKER_COUNT).map(|it| format!("w{it}")).collect();
     let agents: Vec<(&str, u32)> = names.iter().map(|it| (it.as_str(), 1)).collect();
-    let mut world = World::with(&agents);
-    world.unjudged = true;
+    let mut world = World::with_agents(&agents);
+    world.skips_invariants = true;
     let mut add = world.project("shop", &["make test"]);
-    let derived = Derived { file: files(&["Cargo.lock"]).remove(0), from: files(&["Cargo.toml"]) };
-    add.settings.run = project::Run { derived: vec![derived], ..project::Run::default() };
+    let derived = DerivedFile {
+        file: files(&["Cargo.lock"]).remove(0),
+        from: files(&["Cargo.toml"]),
+    };
+    add.settings.run = project::RunSettings {
+        derived: vec![derived],
+        ..project::RunSettings::default()
+    };
     world.ask("ann", Command::AddProject(add));
-    let mission = Start {
+    let mission = StartMission {
         project: shop(),
         title: "goal".into(),
         agents: names.iter().map(|it| agent(it)).collect(),
         team: None,
-        max_workers: WORKERS,
+        max_workers: WORKER_COUNT,
         mode: plan.mode,
         isolate: plan.isolate,
         wave_commits: plan.wave_commits,
         serial: files(&plan.serial.iter().map(String::as_str).collect::<Vec<_>>()),
         budget: Default::default(),
     };
-    let done = world.ask("ann", Command::StartMission { mission, tasks: plan.tasks(), adopt: vec![] });
-    assert!(matches!(done, Outcome::Mission { .. }));
+    let done = world.ask(
+        "ann",
+        Command::StartMission {
+            mission,
+            tasks: plan.tasks(),
+            adopt: vec![],
+        },
+    );
+    assert!(matches!(done, CommandOutcome::Mission { .. }));
     world
 }
 
 /// Executes the plan: idle workers poll, working ones end at random, and finished work lands in the
 /// order of the queue.
-fn work_off(plan: &Plan, seed: u64) -> World {
-    let mut world = begin(plan);
-    let mut dice = Dice(seed ^ 0x5eed);
-    let mut live: Vec<Grant> = vec![];
-    for turn in 0..TASKS * 40 {
+fn run_plan(plan: &RandomPlan, seed: u64) -> World {
+    let mut world = start_plan(plan);
+    let mut dice = PlanRng(seed ^ 0x5eed);
+    let mut live: Vec<PollGrant> = vec![];
+    for turn in 0..TASK_COUNT * 40 {
         if world.board.tasks.is_empty() {
             break;
         }
-        if dice.percent(60) {
-            live.extend(world.poll(&format!("w{}", dice.below(WORKERS as usize))));
-        } else if !live.is_empty() && dice.percent(70) {
+        if dice.chance(60) {
+            live.extend(world.poll(&format!("w{}", dice.below(WORKER_COUNT as usize))));
+        } else if !live.is_empty() && dice.chance(70) {
             let grant = live.swap_remove(dice.below(live.len()));
-            if dice.percent(10) && world.task(grant.task).failures < 2 {
+            if dice.chance(10) && world.task(grant.task).failures < 2 {
                 world.fail_once(&grant);
             } else {
                 world.submit(&grant);
@@ -162,22 +195,36 @@ fn work_off(plan: &Plan, seed: u64) -> World {
         }
         // W1: a task that neither runs nor has ended has a wait reason. Checked now and then only,
         // because it takes long.
-        for task in world.board.tasks.values().filter(|it| turn % 97 == 0 && !it.status.is_running()) {
-            assert!(!wait_reasons(&world.board, task, world.now).is_empty(), "W1: {} waits without a reason", task.id);
+        for task in world
+            .board
+            .tasks
+            .values()
+            .filter(|it| turn % 97 == 0 && !it.status.is_running())
+        {
+            assert!(
+                !wait_reasons(&world.board, task, world.now).is_empty(),
+                "W1: {} waits without a reason",
+                task.id
+            );
         }
     }
     world
 }
 
 fn land_one(world: &mut World) {
-    let trying = world.board.landings.values().find(|it| !matches!(it.state, State::Queued)).map(|it| it.id);
+    let trying = world
+        .board
+        .landings
+        .values()
+        .find(|it| !matches!(it.state, LandingState::Queued))
+        .map(|it| it.id);
     if let Some(id) = trying {
-        world.land(id);
+        world.move_and_land(id);
     }
 }
 
 /// Returns every rule that the log breaks against the plan.
-fn broken(plan: &Plan, log: &[Recorded]) -> Vec<String> {
+fn broken_rules(plan: &RandomPlan, log: &[Recorded]) -> Vec<String> {
     let mut found = Vec::new();
     let mut working: BTreeMap<AttemptId, usize> = BTreeMap::new();
     let mut of_task: BTreeMap<usize, AttemptId> = BTreeMap::new();
@@ -194,19 +241,23 @@ fn broken(plan: &Plan, log: &[Recorded]) -> Vec<String> {
                     found.push(format!("J5: {nth} before {missing}"));
                 }
                 for other in working.values().chain(&landing).filter(|_| !plan.isolate) {
-                    if plan.overlap(nth, *other) {
+                    if plan.do_overlap(nth, *other) {
                         found.push(format!("L1: {nth} beside {other}"));
                     }
                 }
                 if of_task.insert(nth, *it.attempt()).is_some() {
                     found.push(format!("J2: {nth} twice at once"));
                 }
-                if plan.mode == Mode::Waves {
-                    let early = (0..TASKS).find(|it| depths[*it] < depths[nth] && !done.contains(it));
-                    found.extend(early.map(|it| format!("wave {} started before {it} was done", depths[nth])));
+                if plan.mode == StartMode::Waves {
+                    let early =
+                        (0..TASK_COUNT).find(|it| depths[*it] < depths[nth] && !done.contains(it));
+                    found
+                        .extend(early.map(|it| {
+                            format!("wave {} started before {it} was done", depths[nth])
+                        }));
                 }
                 working.insert(*it.attempt(), nth);
-                if working.len() > WORKERS as usize {
+                if working.len() > WORKER_COUNT as usize {
                     found.push(format!("J4: {} at once", working.len()));
                 }
             }
@@ -220,13 +271,16 @@ fn broken(plan: &Plan, log: &[Recorded]) -> Vec<String> {
             Event::TaskCompleted(it) => {
                 landing.remove(&place(it.task()));
                 done.insert(place(it.task()));
-                carriers.entry(depths[place(it.task())]).or_default().extend(it.landed().clone());
+                carriers
+                    .entry(depths[place(it.task())])
+                    .or_default()
+                    .extend(it.landed().clone());
             }
             _ => {}
         }
     }
-    if done.len() != TASKS {
-        found.push(format!("J1: {} of {TASKS} done", done.len()));
+    if done.len() != TASK_COUNT {
+        found.push(format!("J1: {} of {TASK_COUNT} done", done.len()));
     }
     // With `isolate` a wave has no sub-waves. Each sub-wave would have a commit of its own.
     if plan.wave_commits && plan.isolate {
@@ -236,36 +290,40 @@ fn broken(plan: &Plan, log: &[Recorded]) -> Vec<String> {
     found
 }
 
-fn judge_plans(mode: Mode) {
-    for seed in 0..SEEDS {
-        let plan = Plan::of(seed, mode);
-        let world = work_off(&plan, seed);
-        assert_eq!(broken(&plan, &world.log), [""; 0], "seed {seed} in {mode:?}");
+fn check_plans(mode: StartMode) {
+    for seed in 0..SEED_COUNT {
+        let plan = RandomPlan::from_seed(seed, mode);
+        let world = run_plan(&plan, seed);
+        assert_eq!(
+            broken_rules(&plan, &world.log),
+            [""; 0],
+            "seed {seed} in {mode:?}"
+        );
     }
 }
 
 /// J5, L1, J1, J2, J4, W1: 200 seeded plans of 60 tasks and 8 workers.
 #[test]
 fn j5_l1_200_plans_complete_in_flow() {
-    judge_plans(Mode::Flow);
+    check_plans(StartMode::Flow);
 }
 
 /// The same 200 plans in waves. The check covers the barriers between waves, and the single commit
 /// of each wave where the plan asks for it.
 #[test]
 fn j5_l1_200_plans_complete_in_waves() {
-    judge_plans(Mode::Waves);
+    check_plans(StartMode::Waves);
 }
 
 /// The check itself finds faults: the log is compared with a plan that has one blocker, one overlap
 /// or one wave more.
 #[test]
 fn the_check_of_plans_finds_planted_faults() {
-    for mode in [Mode::Flow, Mode::Waves] {
+    for mode in [StartMode::Flow, StartMode::Waves] {
         // A graph without edges and with few overlaps, so that many tasks run at the same time.
-        let plan = Plan::of(4, mode);
-        let world = work_off(&plan, 4);
-        assert_eq!(broken(&plan, &world.log), [""; 0]);
+        let plan = RandomPlan::from_seed(4, mode);
+        let world = run_plan(&plan, 4);
+        assert_eq!(broken_rules(&plan, &world.log), [""; 0]);
         let order: Vec<usize> = world
             .log
             .iter()
@@ -274,24 +332,33 @@ fn the_check_of_plans_finds_planted_faults() {
                 _ => None,
             })
             .collect();
-        let saw = |plan: &Plan, log: &[Recorded], rule: &str| {
-            assert!(broken(plan, log).iter().any(|it| it.contains(rule)), "a broken {rule} in {mode:?} was not found");
+        let saw = |plan: &RandomPlan, log: &[Recorded], rule: &str| {
+            assert!(
+                broken_rules(plan, log).iter().any(|it| it.contains(rule)),
+                "a broken {rule} in {mode:?} was not found"
+            );
         };
         // J5: in the changed plan the first task that started needs the last one.
         let mut wrong = plan.clone();
         wrong.after[order[0]] = vec![order[order.len() - 1]];
-        wrong.mode = Mode::Flow;
+        wrong.mode = StartMode::Flow;
         saw(&wrong, &world.log, "J5");
         // L1: in the changed plan all tasks change the same file.
         let mut wrong = plan.clone();
-        wrong.manifests.iter_mut().for_each(|it| it.push("README.md".into()));
+        wrong
+            .manifests
+            .iter_mut()
+            .for_each(|it| it.push("README.md".into()));
         saw(&wrong, &world.log, "L1");
         // J1: the end of the log is missing.
         saw(&plan, &world.log[..world.log.len() - 20], "J1");
         // Waves: in the changed plan each task belongs to a later wave than the one before.
-        let mut wrong = Plan { mode: Mode::Waves, ..plan.clone() };
-        wrong.after = vec![vec![]; TASKS];
-        for nth in 1..TASKS {
+        let mut wrong = RandomPlan {
+            mode: StartMode::Waves,
+            ..plan.clone()
+        };
+        wrong.after = vec![vec![]; TASK_COUNT];
+        for nth in 1..TASK_COUNT {
             wrong.after[nth] = vec![nth - 1];
         }
         saw(&wrong, &world.log, "wave");
@@ -303,8 +370,8 @@ fn the_check_of_plans_finds_planted_faults() {
 #[test]
 fn a_poll_that_skips_groups_of_tasks_gives_the_same_task_as_a_full_scan() {
     for seed in 0..3 {
-        let mut dice = Dice(seed);
-        let mut world = World::with(&[("ada", 3), ("bob", 3)]);
+        let mut dice = PlanRng(seed);
+        let mut world = World::with_agents(&[("ada", 3), ("bob", 3)]);
         let wants = ["src/settings.rs", "src/**", "src/x/**", "Cargo.lock"];
         let mut planned = |nth: usize| {
             let own = format!("src/x/part{nth}.rs");
@@ -315,24 +382,38 @@ fn a_poll_that_skips_groups_of_tasks_gives_the_same_task_as_a_full_scan() {
                 6 | 7 => vec![own.as_str(), wants[3]],
                 _ => vec![own.as_str()],
             };
-            let task = Add { priority: dice.below(3) as u8, ..work("part", &manifest) };
-            PlannedTask { task, after: vec![], assign: None }
+            let task = AddTask {
+                priority: dice.below(3) as u8,
+                ..task_to_add("part", &manifest)
+            };
+            PlannedTask {
+                task,
+                after: vec![],
+                assign: None,
+            }
         };
         let tasks: Vec<PlannedTask> = (0..220).map(&mut planned).collect();
-        let mission = Start {
+        let mission = StartMission {
             project: shop(),
             title: "goal".into(),
             agents: vec![agent("ada"), agent("bob")],
             team: None,
             max_workers: 6,
-            mode: Mode::Flow,
+            mode: StartMode::Flow,
             isolate: seed == 2,
             wave_commits: false,
             serial: vec![],
             budget: Default::default(),
         };
-        world.ask("ann", Command::StartMission { mission, tasks, adopt: vec![] });
-        let mut live: Vec<Grant> = vec![];
+        world.ask(
+            "ann",
+            Command::StartMission {
+                mission,
+                tasks,
+                adopt: vec![],
+            },
+        );
+        let mut live: Vec<PollGrant> = vec![];
         let mut most = 0;
         for _ in 0..60 {
             match dice.below(5) {
@@ -344,8 +425,11 @@ fn a_poll_that_skips_groups_of_tasks_gives_the_same_task_as_a_full_scan() {
                 }
                 _ => {
                     // An outside agent holds a file for a moment, or is refused.
-                    let ask = acquire(Owner::Agent(agent("eve")), &["file://shop/src/x/part7.rs"]);
-                    if let Ok(Outcome::Claim(Acquired::Granted { claim, token, .. })) =
+                    let ask = acquire(
+                        ClaimOwner::Agent(agent("eve")),
+                        &["file://shop/src/x/part7.rs"],
+                    );
+                    if let Ok(CommandOutcome::Claim(Acquired::Granted { claim, token, .. })) =
                         world.try_ask("eve", Command::Acquire(ask))
                     {
                         live.extend(world.poll("ada"));
@@ -355,6 +439,9 @@ fn a_poll_that_skips_groups_of_tasks_gives_the_same_task_as_a_full_scan() {
             }
             most = most.max(live.len());
         }
-        assert!(most > 2 || seed != 2, "with isolate several attempts run at the same time: {most}");
+        assert!(
+            most > 2 || seed != 2,
+            "with isolate several attempts run at the same time: {most}"
+        );
     }
 }

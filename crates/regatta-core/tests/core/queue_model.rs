@@ -3,7 +3,7 @@
 //! trial reports, the trunk moves, the move reports, a task is dropped, the queue is held and
 //! released, somebody else moves the trunk, a fence expires, the daemon is killed, a check fails
 //! without a fault. In every state the trunk is compared with the board.
-//! // A [`Truth`] fixes which trees fail. The order of the steps is free. The number of
+//! // A [`ModelScenario`] fixes which trees fail. The order of the steps is free. The number of
 //! disturbances is limited because each one multiplies the states. `REGATTA_MODEL_DISTURBANCES=3
 //! cargo test -p regatta-core --test core queue_model` explores more.
 
@@ -13,40 +13,60 @@ use regatta_core::command::Command;
 use regatta_core::effect::{Effect, EffectKey};
 use regatta_core::event::Event;
 use regatta_core::ids::{CommitId, LandingId, TaskId};
-use regatta_core::landing::{Carried, Moved, NothingNew, State, Tried};
+use regatta_core::landing::{CarriedLanding, LandingState, MoveOutcome, NothingNew, TrialOutcome};
 
-use crate::speculation::{held_queue, release};
-use crate::world::{MINUTE, SECOND, World, commit, shop};
+use crate::speculation::{held_queue, release_queue};
+use crate::world::{MINUTE_MS, SECOND_MS, World, commit, shop};
 
 /// The number from which commits of others on the trunk are counted.
-const STRANGER: u64 = 1_000;
+const FIRST_OUTSIDE_COMMIT: u64 = 1_000;
 
 /// A commit: its landings in order, each with whether it counts as validated.
-type Line = Vec<(u64, bool)>;
+type ModelCommit = Vec<(u64, bool)>;
 
 /// Which trees fail, and which landings conflict.
 #[derive(Clone, Copy)]
-struct Truth {
+struct ModelScenario {
     name: &'static str,
     is_red: fn(&BTreeSet<u64>) -> bool,
     /// The two landings that conflict, if any.
-    clash: Option<(u64, u64)>,
+    conflict: Option<(u64, u64)>,
 }
 
-const TRUTHS: &[Truth] = &[
-    Truth { name: "all good", is_red: |_| false, clash: None },
-    Truth { name: "the second is bad", is_red: |tree| tree.contains(&2), clash: None },
-    Truth { name: "the first two fail together", is_red: |tree| tree.contains(&1) && tree.contains(&2), clash: None },
-    Truth { name: "the third fixes the second", is_red: |tree| tree.contains(&2) && !tree.contains(&3), clash: None },
-    Truth { name: "the first and the third conflict", is_red: |_| false, clash: Some((1, 3)) },
+const SCENARIOS: &[ModelScenario] = &[
+    ModelScenario {
+        name: "all good",
+        is_red: |_| false,
+        conflict: None,
+    },
+    ModelScenario {
+        name: "the second is bad",
+        is_red: |tree| tree.contains(&2),
+        conflict: None,
+    },
+    ModelScenario {
+        name: "the first two fail together",
+        is_red: |tree| tree.contains(&1) && tree.contains(&2),
+        conflict: None,
+    },
+    ModelScenario {
+        name: "the third fixes the second",
+        is_red: |tree| tree.contains(&2) && !tree.contains(&3),
+        conflict: None,
+    },
+    ModelScenario {
+        name: "the first and the third conflict",
+        is_red: |_| false,
+        conflict: Some((1, 3)),
+    },
 ];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Step {
+enum ModelStep {
     /// A trial reads the trunk, merges and validates.
     Begin(EffectKey),
     /// The same, but a check fails without a fault.
-    Flake(EffectKey),
+    BeginFlaky(EffectKey),
     /// A trial's report arrives.
     Report(EffectKey),
     /// The trunk is moved, or found elsewhere.
@@ -56,63 +76,67 @@ enum Step {
     Drop(u64),
     Hold,
     Release,
-    Stranger,
+    MoveOutside,
     ExpireFence,
-    Kill,
+    Restart,
 }
 
 #[derive(Clone)]
-struct Model {
+struct QueueModel {
     world: World,
-    truth: Truth,
-    every: bool,
-    trunk: Line,
+    scenario: ModelScenario,
+    verifies_every: bool,
+    trunk: ModelCommit,
     /// Trees that passed their validation.
-    green: BTreeSet<BTreeSet<u64>>,
-    commits: BTreeMap<Line, u64>,
-    trials: BTreeMap<EffectKey, (LandingId, Tried)>,
-    moves: BTreeMap<EffectKey, (LandingId, u64, Moved)>,
+    passed_trees: BTreeSet<BTreeSet<u64>>,
+    commits: BTreeMap<ModelCommit, u64>,
+    trials: BTreeMap<EffectKey, (LandingId, TrialOutcome)>,
+    moves: BTreeMap<EffectKey, (LandingId, u64, MoveOutcome)>,
     /// How landings ended on the board: landed as a commit, landed without one of their own, or
     /// removed from the queue.
     ended: BTreeMap<u64, Option<Option<CommitId>>>,
-    disturbances: u32,
-    strangers: u64,
+    disturbances_left: u32,
+    outside_commits: u64,
 }
 
-impl Model {
-    fn new(truth: Truth, every: bool, disturbances: u32) -> Model {
+impl QueueModel {
+    fn new(scenario: ModelScenario, verifies_every: bool, disturbances_left: u32) -> QueueModel {
         let (mut world, _) = held_queue(3);
-        if every {
-            world.verify_every(2);
+        if verifies_every {
+            world.verify_every_commit(2);
         } else {
             world.speculate(2, Some(2));
         }
-        release(&mut world);
-        world.unjudged = true;
+        release_queue(&mut world);
+        world.skips_invariants = true;
         world.log.clear();
         let commits = BTreeMap::from([(vec![], 1)]);
-        Model {
+        QueueModel {
             world,
-            truth,
-            every,
+            scenario,
+            verifies_every,
             trunk: vec![],
-            green: BTreeSet::from([BTreeSet::new()]),
+            passed_trees: BTreeSet::from([BTreeSet::new()]),
             commits,
             trials: BTreeMap::new(),
             moves: BTreeMap::new(),
             ended: BTreeMap::new(),
-            disturbances,
-            strangers: 0,
+            disturbances_left,
+            outside_commits: 0,
         }
     }
 
-    fn commit_of(&mut self, line: &Line) -> CommitId {
+    fn commit_of(&mut self, line: &ModelCommit) -> CommitId {
         let next = self.commits.len() as u64 + 1;
         commit(*self.commits.entry(line.clone()).or_insert(next))
     }
 
-    fn line_of(&self, id: &CommitId) -> Line {
-        self.commits.iter().find(|it| commit(*it.1) == *id).map(|it| it.0.clone()).expect("a commit of the model")
+    fn content_of(&self, id: &CommitId) -> ModelCommit {
+        self.commits
+            .iter()
+            .find(|it| commit(*it.1) == *id)
+            .map(|it| it.0.clone())
+            .expect("a commit of the model")
     }
 
     fn is_on_trunk(&self, landing: u64) -> bool {
@@ -121,108 +145,163 @@ impl Model {
 
     // The possible steps.
 
-    fn steps(&self) -> Vec<Step> {
+    fn steps(&self) -> Vec<ModelStep> {
         let mut steps = Vec::new();
-        let may_disturb = self.disturbances > 0;
+        let may_disturb = self.disturbances_left > 0;
         for (key, effect) in &self.world.outbox {
             match effect {
-                Effect::TryLanding { .. } if self.trials.contains_key(key) => steps.push(Step::Report(*key)),
-                Effect::TryLanding { .. } => {
-                    steps.push(Step::Begin(*key));
-                    steps.extend(may_disturb.then_some(Step::Flake(*key)));
+                Effect::TryLanding { .. } if self.trials.contains_key(key) => {
+                    steps.push(ModelStep::Report(*key))
                 }
-                Effect::MoveTrunk { .. } if self.moves.contains_key(key) => steps.push(Step::ReportMove(*key)),
-                Effect::MoveTrunk { .. } => steps.push(Step::Move(*key)),
+                Effect::TryLanding { .. } => {
+                    steps.push(ModelStep::Begin(*key));
+                    steps.extend(may_disturb.then_some(ModelStep::BeginFlaky(*key)));
+                }
+                Effect::MoveTrunk { .. } if self.moves.contains_key(key) => {
+                    steps.push(ModelStep::ReportMove(*key))
+                }
+                Effect::MoveTrunk { .. } => steps.push(ModelStep::Move(*key)),
                 _ => {}
             }
         }
         let is_held = self.world.board.projects[&shop()].queue.held.is_some();
         if is_held {
-            steps.push(Step::Release);
+            steps.push(ModelStep::Release);
         }
         if may_disturb && !self.world.board.landings.is_empty() {
-            steps.extend(self.world.board.landings.keys().map(|id| Step::Drop(id.0)));
-            steps.extend([Step::Stranger, Step::Kill]);
-            steps.extend((!is_held).then_some(Step::Hold));
-            let moves = self.world.board.landings.values().any(|it| matches!(it.state, State::Moving { .. }));
-            steps.extend(moves.then_some(Step::ExpireFence));
+            steps.extend(
+                self.world
+                    .board
+                    .landings
+                    .keys()
+                    .map(|id| ModelStep::Drop(id.0)),
+            );
+            steps.extend([ModelStep::MoveOutside, ModelStep::Restart]);
+            steps.extend((!is_held).then_some(ModelStep::Hold));
+            let moves = self
+                .world
+                .board
+                .landings
+                .values()
+                .any(|it| matches!(it.state, LandingState::Moving { .. }));
+            steps.extend(moves.then_some(ModelStep::ExpireFence));
         }
         steps
     }
 
-    fn take(&mut self, step: Step) {
+    fn apply_step(&mut self, step: ModelStep) {
         match step {
-            Step::Begin(key) => self.begin(key, false),
-            Step::Flake(key) => {
-                self.disturbances -= 1;
-                self.begin(key, true);
+            ModelStep::Begin(key) => self.begin_trial(key, false),
+            ModelStep::BeginFlaky(key) => {
+                self.disturbances_left -= 1;
+                self.begin_trial(key, true);
             }
-            Step::Report(key) => {
+            ModelStep::Report(key) => {
                 let (landing, found) = self.trials.remove(&key).expect("a trial that ended");
                 self.world.outbox.remove(&key);
                 // If the landing was withdrawn in the meantime, the report is refused.
-                let _late = self.world.try_ask("regatta", Command::ReportTried { landing, found });
+                let _late = self.world.try_ask(
+                    "regatta",
+                    Command::ReportTrial {
+                        landing,
+                        outcome: found,
+                    },
+                );
             }
-            Step::Move(key) => self.move_trunk(key),
-            Step::ReportMove(key) => {
+            ModelStep::Move(key) => self.move_trunk(key),
+            ModelStep::ReportMove(key) => {
                 let (landing, fence, found) = self.moves.remove(&key).expect("a move that ended");
                 self.world.outbox.remove(&key);
                 // If the fence has expired, the report is refused.
-                let _late = self.world.try_ask("regatta", Command::ReportMoved { landing, fence, found });
+                let _late = self.world.try_ask(
+                    "regatta",
+                    Command::ReportTrunkMove {
+                        landing,
+                        fence,
+                        outcome: found,
+                    },
+                );
             }
-            Step::Release => _ = self.world.ask("ann", Command::ReleaseQueue { project: shop() }),
-            Step::Drop(landing) => {
-                self.disturbances -= 1;
+            ModelStep::Release => {
+                _ = self
+                    .world
+                    .ask("ann", Command::ReleaseQueue { project: shop() })
+            }
+            ModelStep::Drop(landing) => {
+                self.disturbances_left -= 1;
                 let task = self.world.board.landings[&LandingId(landing)].task;
                 // Refused while a move carries the landing.
-                let _refused =
-                    self.world.try_ask("ann", Command::CancelTask { task, reason: "changed my mind".into() });
+                let _refused = self.world.try_ask(
+                    "ann",
+                    Command::CancelTask {
+                        task,
+                        reason: "changed my mind".into(),
+                    },
+                );
             }
-            Step::Hold => {
-                self.disturbances -= 1;
-                self.world.ask("ann", Command::HoldQueue { project: shop(), reason: "a look".into() });
+            ModelStep::Hold => {
+                self.disturbances_left -= 1;
+                self.world.ask(
+                    "ann",
+                    Command::HoldQueue {
+                        project: shop(),
+                        reason: "a look".into(),
+                    },
+                );
             }
-            Step::Stranger => {
-                self.disturbances -= 1;
-                self.strangers += 1;
-                self.trunk.push((STRANGER + self.strangers, true));
+            ModelStep::MoveOutside => {
+                self.disturbances_left -= 1;
+                self.outside_commits += 1;
+                self.trunk
+                    .push((FIRST_OUTSIDE_COMMIT + self.outside_commits, true));
                 let tree = self.trunk.iter().map(|it| it.0).collect();
-                self.green.insert(tree);
+                self.passed_trees.insert(tree);
             }
-            Step::ExpireFence => {
-                self.disturbances -= 1;
-                self.world.advance(10 * MINUTE);
+            ModelStep::ExpireFence => {
+                self.disturbances_left -= 1;
+                self.world.advance(10 * MINUTE_MS);
             }
-            Step::Kill => {
-                self.disturbances -= 1;
+            ModelStep::Restart => {
+                self.disturbances_left -= 1;
                 self.trials.clear();
                 self.moves.clear();
                 self.world.ask("regatta", Command::Resume { pid: 42 });
             }
         }
-        self.world.outbox.retain(|_, effect| matches!(effect, Effect::TryLanding { .. } | Effect::MoveTrunk { .. }));
-        self.note_ends();
+        self.world.outbox.retain(|_, effect| {
+            matches!(effect, Effect::TryLanding { .. } | Effect::MoveTrunk { .. })
+        });
+        self.record_ends();
     }
 
     /// Starts a trial as the shell does: reads the board and the trunk now, and reports later.
-    fn begin(&mut self, key: EffectKey, flake: bool) {
-        let Effect::TryLanding { landing } = self.world.outbox[&key] else { unreachable!() };
+    fn begin_trial(&mut self, key: EffectKey, flake: bool) {
+        let Effect::TryLanding { landing } = self.world.outbox[&key] else {
+            unreachable!()
+        };
         let Some(row) = self.world.board.landings.get(&landing).cloned() else {
             self.world.outbox.remove(&key);
             return;
         };
         let unverified = match &row.state {
-            State::Trying { unverified, .. } => unverified.clone(),
+            LandingState::Trying { unverified, .. } => unverified.clone(),
             _ => vec![],
         };
         let old = self.trunk.clone();
         let mut line = old.clone();
         let mut carries = Vec::new();
-        for member in row.train() {
+        for member in row.trial_landings() {
             let has = |id: u64| line.iter().any(|it| it.0 == id);
-            let clashes = self.truth.clash.is_some_and(|(a, b)| a == member.0 && has(b) || b == member.0 && has(a));
+            let clashes = self
+                .scenario
+                .conflict
+                .is_some_and(|(a, b)| a == member.0 && has(b) || b == member.0 && has(a));
             if clashes && !has(member.0) {
-                let found = Tried::Conflict { at: member, paths: vec!["src/x.rs".into()], kinds: vec![] };
+                let found = TrialOutcome::Conflict {
+                    landing: member,
+                    paths: vec!["src/x.rs".into()],
+                    kinds: vec![],
+                };
                 self.trials.insert(key, (landing, found));
                 return;
             }
@@ -232,18 +311,36 @@ impl Model {
             }
             let landed_as = self.landed_as(member.0);
             let nothing_new = empty.then_some(NothingNew { landed_as });
-            carries.push(Carried { nothing_new, ..Carried::new(member, self.commit_of(&line)) });
+            carries.push(CarriedLanding {
+                nothing_new,
+                ..CarriedLanding::new(member, self.commit_of(&line))
+            });
         }
         let found = if line == old {
-            let landed_as = row.train().into_iter().filter_map(|id| Some((id, self.landed_as(id.0)?))).collect();
-            Tried::AlreadyThere { tip: self.commit_of(&old), landed_as }
+            let landed_as = row
+                .trial_landings()
+                .into_iter()
+                .filter_map(|id| Some((id, self.landed_as(id.0)?)))
+                .collect();
+            TrialOutcome::AlreadyOnTrunk {
+                tip: self.commit_of(&old),
+                landed_as,
+            }
         } else {
             let tree: BTreeSet<u64> = line.iter().map(|it| it.0).collect();
-            if (self.truth.is_red)(&tree) || flake {
-                Tried::Red { reason: "make test".into(), output: None, settled: vec![] }
+            if (self.scenario.is_red)(&tree) || flake {
+                TrialOutcome::Failed {
+                    reason: "make test".into(),
+                    output: None,
+                    settled: vec![],
+                }
             } else {
-                self.green.insert(tree);
-                Tried::Passed { old: self.commit_of(&old), new: self.commit_of(&line), carries }
+                self.passed_trees.insert(tree);
+                TrialOutcome::Passed {
+                    old: self.commit_of(&old),
+                    new: self.commit_of(&line),
+                    carries,
+                }
             }
         };
         self.trials.insert(key, (landing, found));
@@ -257,9 +354,22 @@ impl Model {
     }
 
     fn move_trunk(&mut self, key: EffectKey) {
-        let Effect::MoveTrunk { landing, fence } = self.world.outbox[&key] else { unreachable!() };
-        let state = self.world.board.landings.get(&landing).map(|it| it.state.clone());
-        let Some(State::Moving { old, new, fence: live, .. }) = state.filter(|_| true) else {
+        let Effect::MoveTrunk { landing, fence } = self.world.outbox[&key] else {
+            unreachable!()
+        };
+        let state = self
+            .world
+            .board
+            .landings
+            .get(&landing)
+            .map(|it| it.state.clone());
+        let Some(LandingState::Moving {
+            old,
+            new,
+            fence: live,
+            ..
+        }) = state.filter(|_| true)
+        else {
             self.world.outbox.remove(&key);
             return;
         };
@@ -270,39 +380,57 @@ impl Model {
         let trunk = self.trunk.clone();
         let tip = self.commit_of(&trunk);
         let found = if tip == new {
-            Moved::Moved
+            MoveOutcome::Moved
         } else if tip == old {
-            let line = self.line_of(&new);
-            assert!(line.starts_with(&self.trunk), "Q2: {line:?} does not build on {:?}", self.trunk);
+            let line = self.content_of(&new);
+            assert!(
+                line.starts_with(&self.trunk),
+                "Q2: {line:?} does not build on {:?}",
+                self.trunk
+            );
             self.trunk = line;
-            Moved::Moved
+            MoveOutcome::Moved
         } else {
-            Moved::Elsewhere
+            MoveOutcome::TrunkMoved
         };
         self.moves.insert(key, (landing, fence, found));
     }
 
     /// Records the landings that ended with the last step.
-    fn note_ends(&mut self) {
+    fn record_ends(&mut self) {
         for recorded in std::mem::take(&mut self.world.log) {
             let (landing, end) = match &recorded.event {
                 Event::LandingLanded(it) => (it.landing().0, Some(it.commit().clone())),
                 Event::LandingEnded(it) => (it.landing().0, None),
                 _ => continue,
             };
-            assert!(self.ended.insert(landing, end.map(Some)).is_none(), "Q7: L{landing} ended twice");
+            assert!(
+                self.ended.insert(landing, end.map(Some)).is_none(),
+                "Q7: L{landing} ended twice"
+            );
         }
     }
 
     // The rules that must hold.
 
     fn check(&self) {
-        for (place, (id, claims)) in self.trunk.iter().enumerate().filter(|it| it.1.0 < STRANGER) {
+        for (place, (id, claims)) in self
+            .trunk
+            .iter()
+            .enumerate()
+            .filter(|it| it.1.0 < FIRST_OUTSIDE_COMMIT)
+        {
             let tree: BTreeSet<u64> = self.trunk[..=place].iter().map(|it| it.0).collect();
             if *claims {
-                assert!(self.green.contains(&tree), "Q14: L{id} counts as validated, but {tree:?} was never validated");
+                assert!(
+                    self.passed_trees.contains(&tree),
+                    "Q14: L{id} counts as validated, but {tree:?} was never validated"
+                );
             }
-            assert!(*claims || !self.every, "Q1: L{id} was not validated as {tree:?}");
+            assert!(
+                *claims || !self.verifies_every,
+                "Q1: L{id} was not validated as {tree:?}"
+            );
             let twice = self.trunk.iter().filter(|it| it.0 == *id).count();
             assert_eq!(twice, 1, "Q7: L{id} is on the trunk twice");
         }
@@ -310,48 +438,83 @@ impl Model {
             match end {
                 // Q12: a landing that left the queue is not on the trunk, and one that landed is
                 // there as the recorded commit.
-                None => assert!(!self.is_on_trunk(*id), "Q12: L{id} left the queue and is on the trunk"),
+                None => assert!(
+                    !self.is_on_trunk(*id),
+                    "Q12: L{id} left the queue and is on the trunk"
+                ),
                 Some(commit) => {
-                    let place = self.trunk.iter().position(|it| it.0 == *id).expect("Q12: landed, not on the trunk");
+                    let place = self
+                        .trunk
+                        .iter()
+                        .position(|it| it.0 == *id)
+                        .expect("Q12: landed, not on the trunk");
                     let line = self.trunk[..=place].to_vec();
                     let known = self.commits.get(&line).map(|it| crate::world::commit(*it));
-                    assert_eq!(*commit, known, "Q12: L{id} is recorded as another commit than the one on the trunk");
+                    assert_eq!(
+                        *commit, known,
+                        "Q12: L{id} is recorded as another commit than the one on the trunk"
+                    );
                 }
             }
         }
         for landing in self.world.board.landings.values() {
-            let task = self.world.board.tasks.get(&landing.task).map(|it| it.landing);
-            assert_eq!(task, Some(Some(landing.id)), "Q12: {} has no task with this landing", landing.id);
+            let task = self
+                .world
+                .board
+                .tasks
+                .get(&landing.task)
+                .map(|it| it.landing);
+            assert_eq!(
+                task,
+                Some(Some(landing.id)),
+                "Q12: {} has no task with this landing",
+                landing.id
+            );
         }
     }
 
     /// Q8: when no step is possible, every landing has ended.
     fn check_end(&self) {
         let open: Vec<_> = self.world.board.landings.keys().collect();
-        assert!(open.is_empty(), "Q8: the queue has stopped with {open:?}: {}", self.key());
+        assert!(
+            open.is_empty(),
+            "Q8: the queue has stopped with {open:?}: {}",
+            self.state_key()
+        );
         for id in 1..=3 {
-            assert_eq!(self.is_on_trunk(id), self.ended[&id].is_some(), "Q12: L{id}");
+            assert_eq!(
+                self.is_on_trunk(id),
+                self.ended[&id].is_some(),
+                "Q12: L{id}"
+            );
         }
     }
 
     /// Returns what distinguishes this state from others, without revisions, tokens and times.
-    fn key(&self) -> String {
+    fn state_key(&self) -> String {
         let mut key = String::new();
         for landing in self.world.board.landings.values() {
             let state = match &landing.state {
-                State::Moving { old, new, carries, .. } => format!("moving {old} {new} {carries:?}"),
+                LandingState::Moving {
+                    old, new, carries, ..
+                } => format!("moving {old} {new} {carries:?}"),
                 state => format!("{state:?}"),
             };
-            let red = landing.red.as_ref().map(|it| &it.ahead);
+            let red = landing.failed_trial.as_ref().map(|it| &it.ahead);
             let is_held = landing.held.is_some();
-            key += &format!("{} {state} {red:?} {} {:?} {is_held};", landing.id, landing.faults, landing.behind);
+            key += &format!(
+                "{} {state} {red:?} {} {:?} {is_held};",
+                landing.id, landing.faults, landing.deferred_behind
+            );
         }
         let effects: Vec<_> = self
             .world
             .outbox
             .iter()
             .map(|(key, effect)| match effect {
-                Effect::TryLanding { landing } => format!("try {landing} {:?}", self.trials.get(key).map(|it| &it.1)),
+                Effect::TryLanding { landing } => {
+                    format!("try {landing} {:?}", self.trials.get(key).map(|it| &it.1))
+                }
                 Effect::MoveTrunk { landing, .. } => {
                     format!("move {landing} {:?}", self.moves.get(key).map(|it| &it.2))
                 }
@@ -360,21 +523,31 @@ impl Model {
             .collect();
         let is_held = self.world.board.projects[&shop()].queue.held.is_some();
         let statuses: Vec<_> = (1..=3).map(|id| self.world.status(TaskId(id))).collect();
-        key += &format!("{effects:?} {is_held} {statuses:?} {:?} {:?} {}", self.trunk, self.ended, self.disturbances);
+        key += &format!(
+            "{effects:?} {is_held} {statuses:?} {:?} {:?} {}",
+            self.trunk, self.ended, self.disturbances_left
+        );
         key
     }
 }
 
 /// Explores all reachable states and returns their number.
-fn explore(truth: Truth, every: bool, disturbances: u32) -> usize {
-    let first = Model::new(truth, every, disturbances);
-    let mut seen = HashSet::from([first.key()]);
-    let mut open = VecDeque::from([(first, Vec::<Step>::new())]);
+fn explore(truth: ModelScenario, every: bool, disturbances: u32) -> usize {
+    let first = QueueModel::new(truth, every, disturbances);
+    let mut seen = HashSet::from([first.state_key()]);
+    let mut open = VecDeque::from([(first, Vec::<ModelStep>::new())]);
     while let Some((mut model, path)) = open.pop_back() {
         let mut steps = model.steps();
-        if steps.is_empty() && model.world.board.landings.values().any(|it| it.retry_at.is_some()) {
-            model.world.advance(SECOND);
-            model.note_ends();
+        if steps.is_empty()
+            && model
+                .world
+                .board
+                .landings
+                .values()
+                .any(|it| it.retry_fleet_ms.is_some())
+        {
+            model.world.advance(SECOND_MS);
+            model.record_ends();
             steps = model.steps();
             if steps.is_empty() {
                 open.push_back((model, path));
@@ -383,18 +556,26 @@ fn explore(truth: Truth, every: bool, disturbances: u32) -> usize {
         }
         if steps.is_empty() {
             let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| model.check_end()));
-            assert!(done.is_ok(), "{}, every = {every}: after {path:?}", truth.name);
+            assert!(
+                done.is_ok(),
+                "{}, every = {every}: after {path:?}",
+                truth.name
+            );
         }
         for step in steps {
             let mut next = model.clone();
             let mut path = path.clone();
             path.push(step);
             let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-                next.take(step);
+                next.apply_step(step);
                 next.check();
             }));
-            assert!(done.is_ok(), "{}, every = {every}: after {path:?}", truth.name);
-            if seen.insert(next.key()) {
+            assert!(
+                done.is_ok(),
+                "{}, every = {every}: after {path:?}",
+                truth.name
+            );
+            if seen.insert(next.state_key()) {
                 open.push_back((next, path));
             }
         }
@@ -403,26 +584,35 @@ fn explore(truth: Truth, every: bool, disturbances: u32) -> usize {
 }
 
 fn disturbances(default: u32) -> u32 {
-    std::env::var("REGATTA_MODEL_DISTURBANCES").ok().and_then(|it| it.parse().ok()).unwrap_or(default)
+    std::env::var("REGATTA_MODEL_DISTURBANCES")
+        .ok()
+        .and_then(|it| it.parse().ok())
+        .unwrap_or(default)
 }
 
 /// Q1, Q2, Q7, Q8, Q12, Q14: every interleaving of a queue of three landings with two slots, with
 /// every commit validated.
 #[test]
 fn q1_q7_q8_q12_the_rules_hold_in_every_interleaving_of_a_short_queue() {
-    for truth in TRUTHS {
+    for truth in SCENARIOS {
         let states = explore(*truth, true, disturbances(1));
         println!("every commit, {}: {states} states", truth.name);
-        assert!(states > 100, "too few states: the model explores nothing: {states}");
+        assert!(
+            states > 100,
+            "too few states: the model explores nothing: {states}"
+        );
     }
 }
 
 /// Q7, Q8, Q12, Q14: the same, with only the tips of batches validated.
 #[test]
 fn q7_q8_q12_q14_the_rules_hold_in_every_interleaving_of_batches() {
-    for truth in TRUTHS {
+    for truth in SCENARIOS {
         let states = explore(*truth, false, disturbances(1));
         println!("tips of batches, {}: {states} states", truth.name);
-        assert!(states > 50, "too few states: the model explores nothing: {states}");
+        assert!(
+            states > 50,
+            "too few states: the model explores nothing: {states}"
+        );
     }
 }

@@ -1,39 +1,60 @@
 //! Predicted collisions between running attempts: the starts that they delay, and how many of the
 //! warnings came true.
 
+use regatta_core::collision_forecast::FoundCollision;
 use regatta_core::command::Command;
 use regatta_core::ids::AttemptId;
-use regatta_core::landing::Tried;
-use regatta_core::radar::Found;
+use regatta_core::landing::TrialOutcome;
 use regatta_core::schedule::WaitKind;
-use regatta_core::task::Status;
+use regatta_core::task::TaskStatus;
 
 use crate::world::{World, shop};
 
-fn sees(world: &mut World, found: &[(AttemptId, Option<AttemptId>, &str)]) {
+fn report_collisions(world: &mut World, found: &[(AttemptId, Option<AttemptId>, &str)]) {
     let found = found
         .iter()
-        .map(|(one, other, path)| Found { one: *one, other: *other, paths: vec![(*path).to_owned()] })
+        .map(|(one, other, path)| FoundCollision {
+            one: *one,
+            other: *other,
+            paths: vec![(*path).to_owned()],
+        })
         .collect();
-    world.ask("regatta", Command::ReportCollisions { project: shop(), found });
+    world.ask(
+        "regatta",
+        Command::ReportCollisions {
+            project: shop(),
+            found,
+        },
+    );
 }
 
 /// W1: a task whose manifest contains a file in which two attempts collide waits until the
 /// collision is resolved, and has a wait reason.
 #[test]
 fn a_task_waits_while_two_attempts_collide_in_its_file() {
-    let mut world = World::serial(&[("ada", 1), ("bob", 1), ("eve", 1)]);
+    let mut world = World::with_serial_queue(&[("ada", 1), ("bob", 1), ("eve", 1)]);
     world.add_task("one", &["src/a.rs"]);
     world.add_task("two", &["src/b.rs"]);
-    let (one, two) = (world.take("ada"), world.take("bob"));
+    let (one, two) = (world.take_task("ada"), world.take_task("bob"));
     // Both attempts changed the same file outside of their manifests.
-    sees(&mut world, &[(one.attempt, Some(two.attempt), "src/shared.rs")]);
+    report_collisions(
+        &mut world,
+        &[(one.attempt, Some(two.attempt), "src/shared.rs")],
+    );
     let hot = world.add_task("three", &["src/shared.rs"]);
     let cool = world.add_task("four", &["src/d.rs"]);
-    assert_eq!(world.poll("eve").map(|it| it.task), Some(cool), "a task without a collision starts");
-    assert!(world.reasons(hot).contains(&WaitKind::Conflict), "{:?}", world.reasons(hot));
-    sees(&mut world, &[]);
-    assert!(!world.reasons(hot).contains(&WaitKind::Conflict));
+    assert_eq!(
+        world.poll("eve").map(|it| it.task),
+        Some(cool),
+        "a task without a collision starts"
+    );
+    assert!(
+        world.wait_kinds(hot).contains(&WaitKind::Conflict),
+        "{:?}",
+        world.wait_kinds(hot)
+    );
+    report_collisions(&mut world, &[]);
+    assert!(!world.wait_kinds(hot).contains(&WaitKind::Conflict));
     world.finish_and_land(&one);
     assert_eq!(world.poll("ada").map(|it| it.task), Some(hot));
 }
@@ -41,10 +62,10 @@ fn a_task_waits_while_two_attempts_collide_in_its_file() {
 /// A collision holds up nothing after its attempts have ended.
 #[test]
 fn a_collision_of_ended_attempts_holds_up_nothing() {
-    let mut world = World::serial(&[("ada", 1), ("bob", 1), ("eve", 1)]);
+    let mut world = World::with_serial_queue(&[("ada", 1), ("bob", 1), ("eve", 1)]);
     world.add_task("one", &["src/a.rs"]);
-    let one = world.take("ada");
-    sees(&mut world, &[(one.attempt, None, "src/shared.rs")]);
+    let one = world.take_task("ada");
+    report_collisions(&mut world, &[(one.attempt, None, "src/shared.rs")]);
     let hot = world.add_task("two", &["src/shared.rs"]);
     assert_eq!(world.poll("eve"), None);
     world.give_up(&one);
@@ -55,30 +76,56 @@ fn a_collision_of_ended_attempts_holds_up_nothing() {
 /// when both end without a conflict. Each warning counts once.
 #[test]
 fn warnings_that_came_true_are_counted() {
-    let mut world = World::serial(&[("ada", 1), ("bob", 1), ("eve", 1), ("ian", 1)]);
-    for (name, file) in [("one", "src/a.rs"), ("two", "src/b.rs"), ("three", "src/c.rs"), ("four", "src/d.rs")] {
+    let mut world = World::with_serial_queue(&[("ada", 1), ("bob", 1), ("eve", 1), ("ian", 1)]);
+    for (name, file) in [
+        ("one", "src/a.rs"),
+        ("two", "src/b.rs"),
+        ("three", "src/c.rs"),
+        ("four", "src/d.rs"),
+    ] {
         world.add_task(name, &[file]);
     }
-    let grants = ["ada", "bob", "eve", "ian"].map(|it| world.take(it));
+    let grants = ["ada", "bob", "eve", "ian"].map(|it| world.take_task(it));
     let [one, two, three, four] = &grants;
-    let pairs = [(one.attempt, Some(two.attempt), "x"), (three.attempt, Some(four.attempt), "y")];
-    sees(&mut world, &pairs);
-    sees(&mut world, &pairs);
+    let pairs = [
+        (one.attempt, Some(two.attempt), "x"),
+        (three.attempt, Some(four.attempt), "y"),
+    ];
+    report_collisions(&mut world, &pairs);
+    report_collisions(&mut world, &pairs);
     let book = |world: &World| {
-        let radar = &world.board.projects[&shop()].radar;
+        let radar = &world.board.projects[&shop()].collision_forecast;
         (radar.warned, radar.proved, radar.lapsed)
     };
-    assert_eq!(book(&world), (2, 0, 0), "a repeated warning was counted twice");
+    assert_eq!(
+        book(&world),
+        (2, 0, 0),
+        "a repeated warning was counted twice"
+    );
     world.finish_and_land(one);
     let landing = world.submit(two);
-    world.tried(landing, Tried::Conflict { at: landing, paths: vec!["x".into()], kinds: vec![] });
+    world.report_trial(
+        landing,
+        TrialOutcome::Conflict {
+            landing,
+            paths: vec!["x".into()],
+            kinds: vec![],
+        },
+    );
     assert_eq!(book(&world), (2, 1, 0));
-    assert!(world.status(two.task).is_waiting(), "the task goes back for a fix-up");
-    sees(&mut world, &pairs[1..]);
-    assert_eq!(book(&world), (2, 1, 0), "a proved warning counts as lapsed, too");
+    assert!(
+        world.status(two.task).is_waiting(),
+        "the task goes back for a fix-up"
+    );
+    report_collisions(&mut world, &pairs[1..]);
+    assert_eq!(
+        book(&world),
+        (2, 1, 0),
+        "a proved warning counts as lapsed, too"
+    );
     world.finish_and_land(three);
     world.finish_and_land(four);
-    sees(&mut world, &[]);
+    report_collisions(&mut world, &[]);
     assert_eq!(book(&world), (2, 1, 1));
-    assert_eq!(world.status(four.task), Status::Completed);
+    assert_eq!(world.status(four.task), TaskStatus::Completed);
 }

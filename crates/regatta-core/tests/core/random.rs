@@ -5,37 +5,46 @@
 
 use proptest::prelude::*;
 use proptest::sample::Index;
-use regatta_core::agent::{Register, Runtime};
-use regatta_core::approval::Reach;
-use regatta_core::attempt::{Exited, Findings, Talk, Verdict};
+use regatta_core::agent::{RegisterAgent, Runtime};
+use regatta_core::agent_protocol::{
+    AgentEvent, AgentRequest, FailureClass, RequestAnswer, RequestContent, StopReason, ToolCall,
+    ToolKind, Usage,
+};
+use regatta_core::approval::AnswerScope;
+use regatta_core::attempt::{ProgramExit, SessionState, WorkFindings, WorkVerdict};
 use regatta_core::budget;
-use regatta_core::bus::Post;
-use regatta_core::claim::{Acquire, Mode, Owner};
+use regatta_core::bus::PostMessage;
+use regatta_core::claim::{Acquire, ClaimMode, ClaimOwner};
 use regatta_core::command::{Actor, Command, PlannedTask, Request};
 use regatta_core::effect::Effect;
 use regatta_core::event::Event;
-use regatta_core::fleet::Limits;
-use regatta_core::gates::{Base, Facts, LostLanding};
 use regatta_core::ids::{
-    ApprovalId, AttemptId, ChannelName, ClaimId, LandingId, MessageId, MissionId, RequestKey, RunnerName, TaskId,
-    WaitId,
+    ApprovalId, AttemptId, ChannelName, ClaimId, LandingId, MessageId, MissionId, RequestKey,
+    RunnerName, TaskId, WaitId,
 };
-use regatta_core::landing::join::Diverged;
-use regatta_core::landing::{Moved, State, Tried};
+use regatta_core::landing::remote_sync::DivergedRemote;
+use regatta_core::landing::{LandingState, MoveOutcome, TrialOutcome};
 use regatta_core::lead;
-use regatta_core::mission::{self, Start};
+use regatta_core::limits::MachineLimits;
+use regatta_core::mission::{self, StartMission};
 use regatta_core::runner;
-use regatta_core::schedule::{Grant, Poll};
-use regatta_core::session::{Answer, Ask, Class, Said, Stop, Tool, ToolKind, Usage, Want};
-use regatta_core::task::{Add, Edit, Expects, How, IssueType};
+use regatta_core::schedule::{PollGrant, PollRequest};
+use regatta_core::start_gates::{LostLanding, StartFacts, TrunkState};
+use regatta_core::task::{AddTask, AssignMode, EditTask, Expects, IssueType};
 
-use crate::world::{Held, World, agent, commit, files, registers, shop, uri, work};
+use crate::world::{HeldClaim, World, agent, commit, files, registration, shop, task_to_add, uri};
 
-#[path = "random_leads.rs"]
-mod leading;
+mod leads;
 
 const AGENTS: [&str; 3] = ["ada", "bob", "eve"];
-const MANIFESTS: [&[&str]; 6] = [&["src/**"], &["src/a.rs"], &["src/b.rs", "docs/x.md"], &["docs/**"], &["web/*"], &[]];
+const MANIFESTS: [&[&str]; 6] = [
+    &["src/**"],
+    &["src/a.rs"],
+    &["src/b.rs", "docs/x.md"],
+    &["docs/**"],
+    &["web/*"],
+    &[],
+];
 const URIS: [&str; 8] = [
     "file://shop/src/**",
     "file://shop/src/a.rs",
@@ -47,11 +56,11 @@ const URIS: [&str; 8] = [
     "agent://ada",
 ];
 const TIMES: [u64; 8] = [1, 1_000, 5_000, 29_999, 30_000, 120_000, 600_000, 3_600_000];
-const MOST_TASKS: u64 = 9;
+const MAX_TASKS: u64 = 9;
 
 /// One step of a random sequence.
 #[derive(Clone, Debug)]
-enum Step {
+enum RandomStep {
     Runner {
         gpu: bool,
         wrong: u8,
@@ -107,7 +116,7 @@ enum Step {
         short: bool,
         mission: bool,
     },
-    Speak {
+    AttemptCall {
         grant: Index,
         wrong: u8,
         what: u8,
@@ -141,7 +150,7 @@ enum Step {
         tasks: u8,
         adopt: Option<Index>,
     },
-    Steer {
+    ChangeMission {
         mission: Index,
         what: u8,
     },
@@ -161,7 +170,7 @@ enum Step {
         lease: Index,
         wrong: u8,
     },
-    HangUp {
+    CancelWait {
         wait: Index,
     },
     Limit {
@@ -171,16 +180,16 @@ enum Step {
         agent: usize,
         max_tasks: u32,
     },
-    Talk {
+    BusMessage {
         read: Option<u64>,
     },
-    Say {
+    AgentEvent {
         grant: Index,
         wrong: u8,
         what: u8,
         usage: u16,
     },
-    Guide {
+    Intervene {
         task: Index,
         what: u8,
     },
@@ -189,85 +198,98 @@ enum Step {
         which: Index,
         what: u8,
     },
-    Again {
+    RepeatRequest {
         request: Index,
     },
     Restart,
     Reload,
 }
 
-fn step() -> impl Strategy<Value = Step> {
+fn step() -> impl Strategy<Value = RandomStep> {
     let small = any::<u8>();
     let task = any::<Index>;
     let index = any::<Index>;
     let wrong = || prop_oneof![6 => Just(0u8), 1 => 1..4u8];
     prop_oneof![
         6 => (0..TIMES.len(), prop::bool::weighted(0.8), prop_oneof![8 => Just(0i64), 1 => -4_000_000_000..4_000_000_000i64])
-            .prop_map(|(time, tick, jump)| Step::Wait { time, tick, jump }),
+            .prop_map(|(time, tick, jump)| RandomStep::Wait { time, tick, jump }),
         8 => (0..MANIFESTS.len(), 0..4u8, small, prop::option::weighted(0.3, index()), prop::option::weighted(0.3, 0..3usize), small)
-            .prop_map(|(manifest, priority, kind, blocker, to, how)| Step::Add { manifest, priority, kind, blocker, to, how }),
-        4 => (task(), small, index()).prop_map(|(task, what, other)| Step::Edit { task, what, other }),
-        3 => (task(), prop::option::of(0..3usize), small).prop_map(|(task, to, how)| Step::Assign { task, to, how }),
-        1 => (task(), 0..3usize, any::<bool>()).prop_map(|(task, agent, accept)| Step::Answer { task, agent, accept }),
-        2 => task().prop_map(|task| Step::Cancel { task }),
-        2 => task().prop_map(|task| Step::Stop { task }),
-        2 => (task(), any::<bool>()).prop_map(|(task, first)| Step::Land { task, first }),
-        1 => (task(), small).prop_map(|(task, what)| Step::Queue { task, what }),
+            .prop_map(|(manifest, priority, kind, blocker, to, how)| RandomStep::Add { manifest, priority, kind, blocker, to, how }),
+        4 => (task(), small, index()).prop_map(|(task, what, other)| RandomStep::Edit { task, what, other }),
+        3 => (task(), prop::option::of(0..3usize), small).prop_map(|(task, to, how)| RandomStep::Assign { task, to, how }),
+        1 => (task(), 0..3usize, any::<bool>()).prop_map(|(task, agent, accept)| RandomStep::Answer { task, agent, accept }),
+        2 => task().prop_map(|task| RandomStep::Cancel { task }),
+        2 => task().prop_map(|task| RandomStep::Stop { task }),
+        2 => (task(), any::<bool>()).prop_map(|(task, first)| RandomStep::Land { task, first }),
+        1 => (task(), small).prop_map(|(task, what)| RandomStep::Queue { task, what }),
         12 => (0..3usize, any::<bool>(), any::<bool>(), prop::bool::weighted(0.2))
-            .prop_map(|(agent, supervised, short, mission)| Step::Poll { agent, supervised, short, mission }),
-        6 => (index(), wrong(), small).prop_map(|(grant, wrong, what)| Step::Speak { grant, wrong, what }),
-        3 => (index(), wrong(), small).prop_map(|(grant, wrong, how)| Step::Exit { grant, wrong, how }),
-        3 => (index(), wrong(), small).prop_map(|(grant, wrong, how)| Step::Judge { grant, wrong, how }),
-        2 => (index(), small).prop_map(|(landing, how)| Step::Try { landing, how }),
-        2 => (index(), wrong(), small).prop_map(|(landing, wrong, how)| Step::Move { landing, wrong, how }),
-        16 => (index(), small).prop_map(|(effect, how)| Step::Perform { effect, how }),
+            .prop_map(|(agent, supervised, short, mission)| RandomStep::Poll { agent, supervised, short, mission }),
+        6 => (index(), wrong(), small).prop_map(|(grant, wrong, what)| RandomStep::AttemptCall { grant, wrong, what }),
+        3 => (index(), wrong(), small).prop_map(|(grant, wrong, how)| RandomStep::Exit { grant, wrong, how }),
+        3 => (index(), wrong(), small).prop_map(|(grant, wrong, how)| RandomStep::Judge { grant, wrong, how }),
+        2 => (index(), small).prop_map(|(landing, how)| RandomStep::Try { landing, how }),
+        2 => (index(), wrong(), small).prop_map(|(landing, wrong, how)| RandomStep::Move { landing, wrong, how }),
+        16 => (index(), small).prop_map(|(effect, how)| RandomStep::Perform { effect, how }),
         2 => (any::<bool>(), 1..3u32, small, prop::option::of(index()))
-            .prop_map(|(waves, workers, tasks, adopt)| Step::Mission { waves, workers, tasks, adopt }),
-        2 => (index(), small).prop_map(|(mission, what)| Step::Steer { mission, what }),
+            .prop_map(|(waves, workers, tasks, adopt)| RandomStep::Mission { waves, workers, tasks, adopt }),
+        2 => (index(), small).prop_map(|(mission, what)| RandomStep::ChangeMission { mission, what }),
         8 => (small, index(), 1..64u8, any::<bool>(), 0..TIMES.len(), 0..TIMES.len())
-            .prop_map(|(owner, grant, uris, shared, ttl, wait)| Step::Acquire { owner, grant, uris, shared, ttl, wait }),
-        2 => (index(), wrong()).prop_map(|(lease, wrong)| Step::Renew { lease, wrong }),
-        4 => (index(), wrong()).prop_map(|(lease, wrong)| Step::Release { lease, wrong }),
-        1 => index().prop_map(|wait| Step::HangUp { wait }),
-        1 => (1..5u32).prop_map(|max_attempts| Step::Limit { max_attempts }),
-        1 => (0..3usize, 0..4u32).prop_map(|(agent, max_tasks)| Step::Register { agent, max_tasks }),
-        1 => prop::option::of(0..4u64).prop_map(|read| Step::Talk { read }),
-        10 => (index(), wrong(), small, 0..50u16).prop_map(|(grant, wrong, what, usage)| Step::Say { grant, wrong, what, usage }),
-        5 => (task(), small).prop_map(|(task, what)| Step::Guide { task, what }),
-        4 => index().prop_map(|request| Step::Again { request }),
-        3 => (any::<bool>(), wrong(), small).prop_map(|(gpu, wrong, what)| Step::Runner { gpu, wrong, what }),
-        6 => (index(), small).prop_map(|(which, what)| Step::Lead { which, what }),
-        1 => Just(Step::Restart),
-        1 => Just(Step::Reload),
+            .prop_map(|(owner, grant, uris, shared, ttl, wait)| RandomStep::Acquire { owner, grant, uris, shared, ttl, wait }),
+        2 => (index(), wrong()).prop_map(|(lease, wrong)| RandomStep::Renew { lease, wrong }),
+        4 => (index(), wrong()).prop_map(|(lease, wrong)| RandomStep::Release { lease, wrong }),
+        1 => index().prop_map(|wait| RandomStep::CancelWait { wait }),
+        1 => (1..5u32).prop_map(|max_attempts| RandomStep::Limit { max_attempts }),
+        1 => (0..3usize, 0..4u32).prop_map(|(agent, max_tasks)| RandomStep::Register { agent, max_tasks }),
+        1 => prop::option::of(0..4u64).prop_map(|read| RandomStep::BusMessage { read }),
+        10 => (index(), wrong(), small, 0..50u16).prop_map(|(grant, wrong, what, usage)| RandomStep::AgentEvent { grant, wrong, what, usage }),
+        5 => (task(), small).prop_map(|(task, what)| RandomStep::Intervene { task, what }),
+        4 => index().prop_map(|request| RandomStep::RepeatRequest { request }),
+        3 => (any::<bool>(), wrong(), small).prop_map(|(gpu, wrong, what)| RandomStep::Runner { gpu, wrong, what }),
+        6 => (index(), small).prop_map(|(which, what)| RandomStep::Lead { which, what }),
+        1 => Just(RandomStep::Restart),
+        1 => Just(RandomStep::Reload),
     ]
 }
 
 /// The world, and all requests so far so that they can be repeated.
-struct Story {
+struct RandomRun {
     world: World,
-    asked: Vec<Request>,
+    requests: Vec<Request>,
 }
 
-impl Story {
-    fn begin() -> Story {
-        let mut world = World::with(&[("ada", 2), ("bob", 1), ("eve", 1)]);
-        crate::hooks::some(&mut world);
+impl RandomRun {
+    fn new() -> RandomRun {
+        let mut world = World::with_agents(&[("ada", 2), ("bob", 1), ("eve", 1)]);
+        crate::hooks::add_various_hooks(&mut world);
         world.ask("ann", Command::AddProject(world.project("docs", &[])));
         world.speculate(2, Some(2));
         for manifest in &MANIFESTS[..3] {
             world.add_task("first", manifest);
         }
         // An agent whose program Regatta runs, with a provider that has rate limits.
-        let eve = Register { runtime: Runtime::Scripted, provider: Some("acme".into()), ..registers("eve", 1) };
+        let eve = RegisterAgent {
+            runtime: Runtime::Scripted,
+            provider: Some("acme".into()),
+            ..registration("eve", 1)
+        };
         world.ask("ann", Command::RegisterAgent(eve));
-        Story { world, asked: vec![] }
+        RandomRun {
+            world,
+            requests: vec![],
+        }
     }
 
     fn ask(&mut self, command: Command) {
-        let nth = self.asked.len();
-        let key = nth.is_multiple_of(3).then(|| RequestKey::new(&format!("key-{nth}")).unwrap());
-        let request = Request { by: Actor::Person("ann".into()), key, command };
-        self.asked.push(request.clone());
+        let nth = self.requests.len();
+        let key = nth
+            .is_multiple_of(3)
+            .then(|| RequestKey::new(&format!("key-{nth}")).unwrap());
+        let request = Request {
+            by: Actor::Person("ann".into()),
+            key,
+            command,
+        };
+        self.requests.push(request.clone());
         self.request(request);
     }
 
@@ -285,11 +307,14 @@ impl Story {
     }
 
     /// Returns a grant, more often a live one, and with a wrong token or task if `wrong` is 1 or 2.
-    fn grant(&self, index: Index, wrong: u8) -> Option<Grant> {
+    fn grant(&self, index: Index, wrong: u8) -> Option<PollGrant> {
         let all = &self.world.grants;
-        let live: Vec<&Grant> = all.iter().filter(|it| self.world.board.attempts.contains_key(&it.attempt)).collect();
+        let live: Vec<&PollGrant> = all
+            .iter()
+            .filter(|it| self.world.board.attempts.contains_key(&it.attempt))
+            .collect();
         let mut grant = match wrong {
-            0 if !live.is_empty() => Grant::clone(live[index.index(live.len())]),
+            0 if !live.is_empty() => PollGrant::clone(live[index.index(live.len())]),
             _ if all.is_empty() => return None,
             _ => index.get(all).clone(),
         };
@@ -301,8 +326,8 @@ impl Story {
         Some(grant)
     }
 
-    fn lease(&self, index: Index, wrong: u8) -> Option<Held> {
-        let leases: Vec<Held> = self
+    fn lease(&self, index: Index, wrong: u8) -> Option<HeldClaim> {
+        let leases: Vec<HeldClaim> = self
             .world
             .leases
             .iter()
@@ -320,79 +345,174 @@ impl Story {
 
     fn landing(&self, index: Index) -> LandingId {
         let live: Vec<LandingId> = self.world.board.landings.keys().copied().collect();
-        if live.is_empty() { LandingId(index.index(4) as u64) } else { *index.get(&live) }
-    }
-
-    fn verdict(&self, task: TaskId, how: u8) -> Verdict {
-        let inside = self.world.board.tasks.get(&task).and_then(|it| it.files.first());
-        let inside = inside.map_or("notes.txt".to_owned(), |it| it.as_str().replace('*', "x"));
-        match how % 8 {
-            0 => Verdict::Failed { reason: "1 test failed".into() },
-            1 => Verdict::Unknown { reason: "no disk".into() },
-            2 => Verdict::Passed { commit: commit(5), base: commit(4), changed: vec![] },
-            3 => Verdict::Passed { commit: commit(5), base: commit(4), changed: vec!["elsewhere".into()] },
-            _ => Verdict::Passed { commit: commit(5), base: commit(4), changed: vec![inside] },
+        if live.is_empty() {
+            LandingId(index.index(4) as u64)
+        } else {
+            *index.get(&live)
         }
     }
 
-    fn tried(&self, landing: LandingId, how: u8) -> Tried {
-        // The landing at fault is usually one of the trial.
-        let train = self.world.board.landings.get(&landing).map_or_else(Vec::new, |it| it.train());
-        let at = train.get(how as usize / 8 % train.len().max(1)).copied().unwrap_or(LandingId(99));
+    fn verdict(&self, task: TaskId, how: u8) -> WorkVerdict {
+        let inside = self
+            .world
+            .board
+            .tasks
+            .get(&task)
+            .and_then(|it| it.files.first());
+        let inside = inside.map_or("notes.txt".to_owned(), |it| it.as_str().replace('*', "x"));
         match how % 8 {
-            0 => Tried::AlreadyThere { tip: commit(6), landed_as: vec![] },
-            1 => Tried::Conflict { at, paths: vec!["src/a.rs".into()], kinds: vec![] },
-            2 | 3 => Tried::Red { reason: "2 tests failed".into(), output: None, settled: vec![] },
-            4 if how > 128 => Tried::Held { at: Some(at), reason: "no disk".into() },
-            4 if how > 100 => Tried::Elsewhere,
-            _ => Tried::Passed { old: commit(6), new: commit(7), carries: vec![] },
+            0 => WorkVerdict::Failed {
+                reason: "1 test failed".into(),
+            },
+            1 => WorkVerdict::Unknown {
+                reason: "no disk".into(),
+            },
+            2 => WorkVerdict::Passed {
+                commit: commit(5),
+                base: commit(4),
+                changed: vec![],
+            },
+            3 => WorkVerdict::Passed {
+                commit: commit(5),
+                base: commit(4),
+                changed: vec!["elsewhere".into()],
+            },
+            _ => WorkVerdict::Passed {
+                commit: commit(5),
+                base: commit(4),
+                changed: vec![inside],
+            },
+        }
+    }
+
+    fn trial_result(&self, landing: LandingId, how: u8) -> TrialOutcome {
+        // The landing at fault is usually one of the trial.
+        let train = self
+            .world
+            .board
+            .landings
+            .get(&landing)
+            .map_or_else(Vec::new, |it| it.trial_landings());
+        let at = train
+            .get(how as usize / 8 % train.len().max(1))
+            .copied()
+            .unwrap_or(LandingId(99));
+        match how % 8 {
+            0 => TrialOutcome::AlreadyOnTrunk {
+                tip: commit(6),
+                landed_as: vec![],
+            },
+            1 => TrialOutcome::Conflict {
+                landing: at,
+                paths: vec!["src/a.rs".into()],
+                kinds: vec![],
+            },
+            2 | 3 => TrialOutcome::Failed {
+                reason: "2 tests failed".into(),
+                output: None,
+                settled: vec![],
+            },
+            4 if how > 128 => TrialOutcome::Held {
+                landing: Some(at),
+                reason: "no disk".into(),
+            },
+            4 if how > 100 => TrialOutcome::TrunkMoved,
+            _ => TrialOutcome::Passed {
+                old: commit(6),
+                new: commit(7),
+                carries: vec![],
+            },
         }
     }
 
     /// Returns an output of a program, mostly in an order that makes sense.
-    fn said(&self, talk: &Talk, what: u8, usage: u64) -> Said {
-        let used = talk.sessions.iter().find(|it| it.0.is_none()).map(|it| it.1).unwrap_or_default();
+    fn agent_event(&self, talk: &SessionState, what: u8, usage: u64) -> AgentEvent {
+        let used = talk
+            .usage_by_session
+            .iter()
+            .find(|it| it.0.is_none())
+            .map(|it| it.1)
+            .unwrap_or_default();
         match what % 10 {
-            0 => Said::Started { session: Some(format!("s{}", what / 100)), model: None },
-            1 | 2 => Said::TurnStarted { n: talk.turns },
-            3 | 4 => Said::Usage { session: None, usage: Usage { output: used.output + usage, ..used } },
-            5 => Said::Asked(Ask {
+            0 => AgentEvent::Started {
+                session: Some(format!("s{}", what / 100)),
+                model: None,
+            },
+            1 | 2 => AgentEvent::TurnStarted { n: talk.turns },
+            3 | 4 => AgentEvent::Usage {
+                session: None,
+                usage: Usage {
+                    output: used.output + usage,
+                    ..used
+                },
+            },
+            5 => AgentEvent::RequestMade(AgentRequest {
                 id: format!("{}", what / 50),
-                want: Want::Permission {
-                    tool: Tool { kind: ToolKind::Execute, paths: vec!["/etc/passwd".into()], ..Tool::default() },
+                content: RequestContent::Permission {
+                    tool: ToolCall {
+                        kind: ToolKind::Execute,
+                        paths: vec!["/etc/passwd".into()],
+                        ..ToolCall::default()
+                    },
                     options: vec![],
                 },
             }),
-            6 => Said::Withdrew { ask: format!("{}", what / 50) },
-            7 => Said::Limited {
-                until_wall: (what > 100).then_some(self.world.now.wall + 60_000),
+            6 => AgentEvent::RequestWithdrawn {
+                request: format!("{}", what / 50),
+            },
+            7 => AgentEvent::Limited {
+                deadline_unix_ms: (what > 100).then_some(self.world.now.unix_ms + 60_000),
                 detail: "limit".into(),
             },
             _ => {
-                let class = (what > 150).then(|| Class::ALL[what as usize % 9]);
-                let stop = if class.is_some() { Stop::Error } else { Stop::EndTurn };
-                Said::TurnEnded { stop, class, detail: String::new() }
+                let class = (what > 150).then(|| FailureClass::ALL[what as usize % 9]);
+                let stop = if class.is_some() {
+                    StopReason::Error
+                } else {
+                    StopReason::EndTurn
+                };
+                AgentEvent::TurnEnded {
+                    stop,
+                    class,
+                    detail: String::new(),
+                }
             }
         }
     }
 
     /// Returns facts of the shell. Sometimes memory or disk is short, or landed work is missing
     /// from the trunk.
-    fn facts(&self, mission: Option<MissionId>) -> Facts {
-        let last = mission.and_then(|it| self.world.board.missions.get(&it)).and_then(|it| it.landed.last.clone());
-        let dice = self.asked.len() as u64 * 7 % 23;
-        let there = |lost| Base::There { tip: commit(9), upstream: None, behind: dice as u32 % 3, lost };
-        Facts {
+    fn facts(&self, mission: Option<MissionId>) -> StartFacts {
+        let last = mission
+            .and_then(|it| self.world.board.missions.get(&it))
+            .and_then(|it| it.landed.last.clone());
+        let dice = self.requests.len() as u64 * 7 % 23;
+        let there = |lost| TrunkState::Present {
+            tip: commit(9),
+            upstream: None,
+            behind: dice as u32 % 3,
+            lost,
+        };
+        StartFacts {
             memory_mb: dice.is_multiple_of(5).then_some(dice * 30),
             disk_mb: dice.is_multiple_of(7).then_some(dice * 60),
-            runner: ["box", "gpu"].get(dice as usize % 5).map(|it| RunnerName::new(it).unwrap()),
+            runner: ["box", "gpu"]
+                .get(dice as usize % 5)
+                .map(|it| RunnerName::new(it).unwrap()),
             base: match dice % 4 {
                 0 => None,
-                1 if dice.is_multiple_of(3) => Some(Base::Broken { reason: "there is no branch main".into() }),
+                1 if dice.is_multiple_of(3) => Some(TrunkState::Broken {
+                    reason: "there is no branch main".into(),
+                }),
                 2 => {
                     let lost = last.filter(|_| dice.is_multiple_of(3));
                     Some(there(
-                        lost.map(|commit| LostLanding { task: TaskId(dice % 3 + 1), commit }).into_iter().collect(),
+                        lost.map(|commit| LostLanding {
+                            task: TaskId(dice % 3 + 1),
+                            commit,
+                        })
+                        .into_iter()
+                        .collect(),
                     ))
                 }
                 _ => Some(there(vec![])),
@@ -400,27 +520,42 @@ impl Story {
         }
     }
 
-    fn moved(&self, how: u8) -> Moved {
+    fn move_result(&self, how: u8) -> MoveOutcome {
         match how % 8 {
-            0 => Moved::Elsewhere,
-            1 => Moved::Dirty { paths: vec!["src/a.rs".into()] },
-            2 => Moved::Held { reason: "no disk".into() },
-            _ => Moved::Moved,
+            0 => MoveOutcome::TrunkMoved,
+            1 => MoveOutcome::Dirty {
+                paths: vec!["src/a.rs".into()],
+            },
+            2 => MoveOutcome::Held {
+                reason: "no disk".into(),
+            },
+            _ => MoveOutcome::Moved,
         }
     }
 
-    fn exited(&self, how: u8) -> Exited {
+    fn program_exit(&self, how: u8) -> ProgramExit {
         match how % 6 {
-            0 => Exited::Failed { reason: "exit 1".into(), class: Class::ALL.get(how as usize % 12).copied() },
-            1 => Exited::Lost,
-            2 => Exited::NotRun { reason: "no such program".into(), fault: None },
-            _ => Exited::Done { output: None },
+            0 => ProgramExit::Failed {
+                reason: "exit 1".into(),
+                class: FailureClass::ALL.get(how as usize % 12).copied(),
+            },
+            1 => ProgramExit::Lost,
+            2 => ProgramExit::NotRun {
+                reason: "no such program".into(),
+                fault: None,
+            },
+            _ => ProgramExit::Done { output: None },
         }
     }
 
     /// Performs an effect of the outbox and reports its result. The report may come late.
     fn perform(&mut self, index: Index, how: u8) {
-        let owed: Vec<_> = self.world.outbox.iter().map(|(key, effect)| (*key, effect.clone())).collect();
+        let owed: Vec<_> = self
+            .world
+            .outbox
+            .iter()
+            .map(|(key, effect)| (*key, effect.clone()))
+            .collect();
         if owed.is_empty() {
             return;
         }
@@ -433,184 +568,363 @@ impl Story {
         let token = |id| self.world.board.attempts.get(id).map_or(0, |it| it.token);
         let command = match &effect {
             Effect::RunAttempt { attempt } | Effect::StopAttempt { attempt } => {
-                Command::ReportExited { attempt: *attempt, token: token(attempt), how: self.exited(how) }
+                Command::ReportExited {
+                    attempt: *attempt,
+                    token: token(attempt),
+                    exit: self.program_exit(how),
+                }
             }
             Effect::Validate { attempt } => {
-                let task = self.world.board.attempts.get(attempt).map_or(TaskId(1), |it| it.task);
+                let task = self
+                    .world
+                    .board
+                    .attempts
+                    .get(attempt)
+                    .map_or(TaskId(1), |it| it.task);
                 let verdict = self.verdict(task, how);
-                Command::ReportJudged {
+                Command::ReportWorkVerdict {
                     attempt: *attempt,
                     token: token(attempt),
                     verdict,
-                    findings: Findings::default(),
+                    findings: WorkFindings::default(),
                 }
             }
-            Effect::TryLanding { landing } => {
-                Command::ReportTried { landing: *landing, found: self.tried(*landing, how) }
-            }
-            Effect::MoveTrunk { landing, fence } => {
-                Command::ReportMoved { landing: *landing, fence: *fence, found: self.moved(how) }
-            }
+            Effect::TryLanding { landing } => Command::ReportTrial {
+                landing: *landing,
+                outcome: self.trial_result(*landing, how),
+            },
+            Effect::MoveTrunk { landing, fence } => Command::ReportTrunkMove {
+                landing: *landing,
+                fence: *fence,
+                outcome: self.move_result(how),
+            },
             Effect::PrepareWorkspace { .. }
             | Effect::RemoveWorkspace { .. }
             | Effect::AfterLanding { .. }
             | Effect::PushTrunk { .. }
             | Effect::Nudge { .. } => Command::ReportPerformed,
             Effect::RunHook { firing } => {
-                let (ended, output) = (regatta_core::hook::Ended::Exited(i32::from(how)), "said".to_owned());
-                Command::ReportHook { firing: *firing, ended, output, shut_in: None }
+                let (ended, output) = (
+                    regatta_core::hook::FiringEnd::Exited(i32::from(how)),
+                    "said".to_owned(),
+                );
+                Command::ReportHook {
+                    firing: *firing,
+                    ended,
+                    output,
+                    sandbox_description: None,
+                }
             }
             Effect::ResolveTeam { .. } | Effect::PushBranch { .. } => Command::ReportPerformed,
         };
         self.ask(command);
     }
 
-    fn edit(&self, what: u8, other: Index) -> Edit {
-        let none = Edit::default();
+    fn edit(&self, what: u8, other: Index) -> EditTask {
+        let none = EditTask::default();
         match what % 10 {
-            0 => Edit { priority: Some(what % 4), ..none },
-            1 => Edit { paused: Some(regatta_core::task::Pause::Because("wait".into())), ..none },
-            2 | 3 => Edit { paused: Some(regatta_core::task::Pause::No), ..none },
-            4 => Edit { backlog: Some(true), ..none },
-            5 => Edit { backlog: Some(false), ..none },
-            6 => Edit { blocked_by: Some(vec![self.task(other)]), ..none },
-            7 => Edit { blocked_by: Some(vec![]), ..none },
-            8 => Edit { files: Some(files(MANIFESTS[what as usize % 6])), ..none },
-            _ => Edit { subject: Some("other words".into()), ..none },
+            0 => EditTask {
+                priority: Some(what % 4),
+                ..none
+            },
+            1 => EditTask {
+                paused: Some(regatta_core::task::SetPause::Pause("wait".into())),
+                ..none
+            },
+            2 | 3 => EditTask {
+                paused: Some(regatta_core::task::SetPause::Resume),
+                ..none
+            },
+            4 => EditTask {
+                backlog: Some(true),
+                ..none
+            },
+            5 => EditTask {
+                backlog: Some(false),
+                ..none
+            },
+            6 => EditTask {
+                blocked_by: Some(vec![self.task(other)]),
+                ..none
+            },
+            7 => EditTask {
+                blocked_by: Some(vec![]),
+                ..none
+            },
+            8 => EditTask {
+                files: Some(files(MANIFESTS[what as usize % 6])),
+                ..none
+            },
+            _ => EditTask {
+                subject: Some("other words".into()),
+                ..none
+            },
         }
     }
 
-    fn add(&self, manifest: usize, priority: u8, kind: u8) -> Add {
+    fn add(&self, manifest: usize, priority: u8, kind: u8) -> AddTask {
         let issue_type = [IssueType::Task, IssueType::Bug, IssueType::Docs][kind as usize % 3];
-        let expects = if kind >= 240 { Expects::Report } else { Expects::Changes };
-        let project = if kind % 16 == 15 { regatta_core::ids::ProjectName::new("docs").unwrap() } else { shop() };
-        Add { priority, issue_type, expects, project, ..work("part", MANIFESTS[manifest]) }
+        let expects = if kind >= 240 {
+            Expects::Report
+        } else {
+            Expects::Changes
+        };
+        let project = if kind % 16 == 15 {
+            regatta_core::ids::ProjectName::new("docs").unwrap()
+        } else {
+            shop()
+        };
+        AddTask {
+            priority,
+            issue_type,
+            expects,
+            project,
+            ..task_to_add("part", MANIFESTS[manifest])
+        }
     }
 
-    fn take(&mut self, step: &Step) {
-        let how_of = |it: u8| [How::Direct, How::Queue, How::Offer][it as usize % 3];
+    fn apply_step(&mut self, step: &RandomStep) {
+        let how_of =
+            |it: u8| [AssignMode::Direct, AssignMode::Queue, AssignMode::Offer][it as usize % 3];
         match *step {
-            Step::Wait { time, tick, jump } => {
+            RandomStep::Wait { time, tick, jump } => {
                 self.world.jump_wall(jump);
                 if tick {
                     self.world.advance(TIMES[time]);
                 } else {
-                    self.world.pass(TIMES[time]);
+                    self.world.advance_without_tick(TIMES[time]);
                 }
             }
-            Step::Add { manifest, priority, kind, blocker, to, how } => {
-                if self.world.board.counters.task < MOST_TASKS {
+            RandomStep::Add {
+                manifest,
+                priority,
+                kind,
+                blocker,
+                to,
+                how,
+            } => {
+                if self.world.board.counters.task < MAX_TASKS {
                     let blocked_by = blocker.map(|it| self.task(it)).into_iter().collect();
-                    let task = Add { blocked_by, ..self.add(manifest, priority, kind) };
-                    self.ask(Command::AddTask { task, assign: to.map(|it| agent(AGENTS[it])), how: how_of(how) });
+                    let task = AddTask {
+                        blocked_by,
+                        ..self.add(manifest, priority, kind)
+                    };
+                    self.ask(Command::AddTask {
+                        task,
+                        assign: to.map(|it| agent(AGENTS[it])),
+                        how: how_of(how),
+                    });
                 }
             }
-            Step::Edit { task, what, other } => {
-                self.ask(Command::EditTask { task: self.task(task), edit: self.edit(what, other) });
+            RandomStep::Edit { task, what, other } => {
+                self.ask(Command::EditTask {
+                    task: self.task(task),
+                    edit: self.edit(what, other),
+                });
             }
-            Step::Assign { task, to, how } => {
+            RandomStep::Assign { task, to, how } => {
                 let to = to.map(|it| agent(AGENTS[it]));
-                self.ask(Command::AssignTask { task: self.task(task), to, how: how_of(how) });
+                self.ask(Command::AssignTask {
+                    task: self.task(task),
+                    to,
+                    how: how_of(how),
+                });
             }
-            Step::Answer { task, agent: who, accept } => {
-                self.ask(Command::AnswerOffer { task: self.task(task), agent: agent(AGENTS[who]), accept });
+            RandomStep::Answer {
+                task,
+                agent: who,
+                accept,
+            } => {
+                self.ask(Command::AnswerOffer {
+                    task: self.task(task),
+                    agent: agent(AGENTS[who]),
+                    accept,
+                });
             }
-            Step::Cancel { task } => self.ask(Command::CancelTask { task: self.task(task), reason: "no".into() }),
-            Step::Stop { task } => {
-                self.ask(Command::StopTask { task: self.task(task), reason: "stop".into(), pause: false })
-            }
-            Step::Land { task, first } => self.ask(Command::Land { task: self.task(task), first }),
-            Step::Queue { task, what } => {
+            RandomStep::Cancel { task } => self.ask(Command::CancelTask {
+                task: self.task(task),
+                reason: "no".into(),
+            }),
+            RandomStep::Stop { task } => self.ask(Command::StopTask {
+                task: self.task(task),
+                reason: "stop".into(),
+                pause: false,
+            }),
+            RandomStep::Land { task, first } => self.ask(Command::Land {
+                task: self.task(task),
+                first,
+            }),
+            RandomStep::Queue { task, what } => {
                 let task = self.task(task);
                 match what % 5 {
                     4 => {
-                        if self.world.board.counters.task < MOST_TASKS {
-                            let found = Diverged { remote: "origin".into(), tip: commit(800), changed: vec![] };
+                        if self.world.board.counters.task < MAX_TASKS {
+                            let found = DivergedRemote {
+                                remote: "origin".into(),
+                                tip: commit(800),
+                                changed: vec![],
+                            };
                             let ours = commit(self.world.trunk);
-                            self.ask(Command::ReportDiverged { project: shop(), commit: ours, found });
+                            self.ask(Command::ReportDiverged {
+                                project: shop(),
+                                commit: ours,
+                                found,
+                            });
                         }
                     }
-                    0 => self.ask(Command::HoldQueue { project: shop(), reason: "wait".into() }),
+                    0 => self.ask(Command::HoldQueue {
+                        project: shop(),
+                        reason: "wait".into(),
+                    }),
                     1 => self.ask(Command::ReleaseQueue { project: shop() }),
-                    2 => self.ask(Command::Revise { task, text: "once more".into() }),
+                    2 => self.ask(Command::Revise {
+                        task,
+                        text: "once more".into(),
+                    }),
                     _ => {
-                        if let Some(done) =
-                            self.world.find_stored(task).filter(|_| self.world.board.counters.task < MOST_TASKS)
+                        if let Some(done) = self
+                            .world
+                            .find_stored(task)
+                            .filter(|_| self.world.board.counters.task < MAX_TASKS)
                         {
-                            self.ask(Command::Undo { done: Box::new(done) });
+                            self.ask(Command::Undo {
+                                done: Box::new(done),
+                            });
                         }
                     }
                 }
             }
-            Step::Poll { agent: who, supervised, short, mission } => {
+            RandomStep::Poll {
+                agent: who,
+                supervised,
+                short,
+                mission,
+            } => {
                 let mission = mission.then_some(MissionId(1));
-                let poll = Poll {
+                let poll = PollRequest {
                     agent: agent(AGENTS[who]),
                     project: None,
                     mission,
                     task: None,
                     lease_ms: short.then_some(5_000),
-                    bare: short,
+                    no_workspace: short,
                     by_hand: false,
                 };
                 let facts = Box::new(self.facts(mission));
-                self.ask(if supervised { Command::PollSupervised { poll, facts } } else { Command::Poll(poll) });
+                self.ask(if supervised {
+                    Command::PollSupervised { poll, facts }
+                } else {
+                    Command::Poll(poll)
+                });
             }
-            Step::Speak { grant, wrong, what } => {
-                if let Some(Grant { task, attempt, token, .. }) = self.grant(grant, wrong) {
+            RandomStep::AttemptCall { grant, wrong, what } => {
+                if let Some(PollGrant {
+                    task,
+                    attempt,
+                    token,
+                    ..
+                }) = self.grant(grant, wrong)
+                {
                     self.ask(match what % 8 {
-                        0 => Command::GiveUp { task, attempt, token, reason: None },
-                        1 | 2 => Command::Progress { task, attempt, token, text: "reading".into() },
-                        _ => {
-                            Command::Finish { task, attempt, token, output: None, not_needed: false, learnings: vec![] }
-                        }
+                        0 => Command::GiveUp {
+                            task,
+                            attempt,
+                            token,
+                            reason: None,
+                        },
+                        1 | 2 => Command::Progress {
+                            task,
+                            attempt,
+                            token,
+                            text: "reading".into(),
+                        },
+                        _ => Command::Finish {
+                            task,
+                            attempt,
+                            token,
+                            output: None,
+                            not_needed: false,
+                            learnings: vec![],
+                        },
                     });
                 }
             }
-            Step::Exit { grant, wrong, how } => {
+            RandomStep::Exit { grant, wrong, how } => {
                 if let Some(it) = self.grant(grant, wrong) {
                     // Only a process that Regatta started can exit.
-                    if self.world.board.attempts.get(&it.attempt).is_none_or(|it| it.supervised) {
-                        self.ask(crate::world::exits(&it, self.exited(how)));
+                    if self
+                        .world
+                        .board
+                        .attempts
+                        .get(&it.attempt)
+                        .is_none_or(|it| it.supervised)
+                    {
+                        self.ask(crate::world::exit_command(&it, self.program_exit(how)));
                     }
                 }
             }
-            Step::Judge { grant, wrong, how } => {
+            RandomStep::Judge { grant, wrong, how } => {
                 if let Some(it) = self.grant(grant, wrong) {
                     let verdict = self.verdict(it.task, how);
-                    self.ask(Command::ReportJudged {
+                    self.ask(Command::ReportWorkVerdict {
                         attempt: it.attempt,
                         token: it.token,
                         verdict,
-                        findings: Findings::default(),
+                        findings: WorkFindings::default(),
                     });
                 }
             }
-            Step::Try { landing, how } => {
+            RandomStep::Try { landing, how } => {
                 let landing = self.landing(landing);
-                self.ask(Command::ReportTried { landing, found: self.tried(landing, how) });
+                self.ask(Command::ReportTrial {
+                    landing,
+                    outcome: self.trial_result(landing, how),
+                });
             }
-            Step::Move { landing, wrong, how } => {
+            RandomStep::Move {
+                landing,
+                wrong,
+                how,
+            } => {
                 let landing = self.landing(landing);
                 let fence = match self.world.board.landings.get(&landing).map(|it| &it.state) {
-                    Some(State::Moving { fence, .. }) => *fence + u64::from(wrong),
+                    Some(LandingState::Moving { fence, .. }) => *fence + u64::from(wrong),
                     _ => u64::from(wrong),
                 };
-                self.ask(Command::ReportMoved { landing, fence, found: self.moved(how) });
+                self.ask(Command::ReportTrunkMove {
+                    landing,
+                    fence,
+                    outcome: self.move_result(how),
+                });
             }
-            Step::Perform { effect, how } => self.perform(effect, how),
-            Step::Mission { waves, workers, tasks, adopt } => {
-                if self.world.board.counters.task + 3 > MOST_TASKS || self.world.board.missions.len() > 1 {
+            RandomStep::Perform { effect, how } => self.perform(effect, how),
+            RandomStep::Mission {
+                waves,
+                workers,
+                tasks,
+                adopt,
+            } => {
+                if self.world.board.counters.task + 3 > MAX_TASKS
+                    || self.world.board.missions.len() > 1
+                {
                     return;
                 }
                 let planned = |nth: usize| PlannedTask {
                     task: self.add((tasks as usize + nth) % 6, tasks % 3, 0),
-                    after: if nth > 0 && tasks % 2 == 0 { vec![nth - 1] } else { vec![] },
+                    after: if nth > 0 && tasks % 2 == 0 {
+                        vec![nth - 1]
+                    } else {
+                        vec![]
+                    },
                     assign: (tasks as usize % 7 == nth).then(|| agent("ada")),
                 };
-                let mode = if waves { mission::Mode::Waves } else { mission::Mode::Flow };
+                let mode = if waves {
+                    mission::StartMode::Waves
+                } else {
+                    mission::StartMode::Flow
+                };
                 let agents = vec![agent("ada"), agent("bob")];
-                let mission = Start {
+                let mission = StartMission {
                     project: shop(),
                     title: "goal".into(),
                     agents,
@@ -619,90 +933,194 @@ impl Story {
                     mode,
                     isolate: tasks % 5 == 0,
                     wave_commits: waves && workers % 2 == 0,
-                    serial: if tasks % 3 == 0 { files(&["src/**"]) } else { vec![] },
+                    serial: if tasks % 3 == 0 {
+                        files(&["src/**"])
+                    } else {
+                        vec![]
+                    },
                     budget: Default::default(),
                 };
                 let adopt = adopt.map(|it| self.task(it)).into_iter().collect();
                 let tasks = (0..tasks as usize % 4).map(planned).collect();
-                self.ask(Command::StartMission { mission, tasks, adopt });
+                self.ask(Command::StartMission {
+                    mission,
+                    tasks,
+                    adopt,
+                });
             }
-            Step::Steer { mission, what } => {
+            RandomStep::ChangeMission { mission, what } => {
                 let mission = MissionId(mission.index(2) as u64 + 1);
                 self.ask(match what % 4 {
                     0 => Command::DrainMission { mission },
-                    1 => Command::StopMission { mission, reason: "enough".into() },
+                    1 => Command::StopMission {
+                        mission,
+                        reason: "enough".into(),
+                    },
                     _ => Command::ResumeMission { mission },
                 });
             }
-            Step::Acquire { owner, grant, uris, shared, ttl, wait } => {
+            RandomStep::Acquire {
+                owner,
+                grant,
+                uris,
+                shared,
+                ttl,
+                wait,
+            } => {
                 let owner = match (owner % 4, self.grant(grant, 3)) {
-                    (3, Some(it)) => Owner::Attempt(it.attempt),
-                    (nth, _) => Owner::Agent(agent(AGENTS[nth as usize % 3])),
+                    (3, Some(it)) => ClaimOwner::Attempt(it.attempt),
+                    (nth, _) => ClaimOwner::Agent(agent(AGENTS[nth as usize % 3])),
                 };
-                let uris = (0..8).filter(|it| uris & (1 << it) != 0).map(|it| uri(URIS[it])).collect();
-                let mode = if shared { Mode::Shared } else { Mode::Exclusive };
+                let uris = (0..8)
+                    .filter(|it| uris & (1 << it) != 0)
+                    .map(|it| uri(URIS[it]))
+                    .collect();
+                let mode = if shared {
+                    ClaimMode::Shared
+                } else {
+                    ClaimMode::Exclusive
+                };
                 let wait_ms = if wait < 2 { 0 } else { TIMES[wait] };
                 let memo = String::new();
-                self.ask(Command::Acquire(Acquire { owner, uris, mode, ttl_ms: TIMES[ttl], wait_ms, memo }));
+                self.ask(Command::Acquire(Acquire {
+                    owner,
+                    uris,
+                    mode,
+                    ttl_ms: TIMES[ttl],
+                    wait_ms,
+                    memo,
+                }));
             }
-            Step::Renew { lease, wrong } => {
-                if let Some(Held { claim, token }) = self.lease(lease, wrong) {
+            RandomStep::Renew { lease, wrong } => {
+                if let Some(HeldClaim { claim, token }) = self.lease(lease, wrong) {
                     self.ask(Command::Renew { claim, token });
                 }
             }
-            Step::Release { lease, wrong } => {
-                if let Some(Held { claim, token }) = self.lease(lease, wrong) {
+            RandomStep::Release { lease, wrong } => {
+                if let Some(HeldClaim { claim, token }) = self.lease(lease, wrong) {
                     self.ask(Command::Release { claim, token });
                 }
             }
-            Step::HangUp { wait } => {
+            RandomStep::CancelWait { wait } => {
                 let last = self.world.board.counters.wait as usize;
-                self.ask(Command::CancelWait { wait: WaitId(wait.index(last + 1) as u64) });
-            }
-            Step::Limit { max_attempts } => {
-                self.ask(Command::SetLimits { limits: Limits { max_attempts, ..Limits::default() } })
-            }
-            Step::Register { agent: who, max_tasks } => {
-                let register = Register { description: "again".into(), ..registers(AGENTS[who], max_tasks) };
-                self.ask(Command::RegisterAgent(register));
-            }
-            Step::Talk { read } => {
-                let channel = ChannelName::new("shop").unwrap();
-                self.ask(match read {
-                    None => Command::Post(Post { channel, text: "@ada hello".into(), labels: vec![], reply_to: None }),
-                    Some(number) => Command::MarkRead { agent: agent("ada"), channel, read: MessageId(number) },
+                self.ask(Command::CancelWait {
+                    wait: WaitId(wait.index(last + 1) as u64),
                 });
             }
-            Step::Say { grant, wrong, what, usage } => {
+            RandomStep::Limit { max_attempts } => self.ask(Command::SetLimits {
+                limits: MachineLimits {
+                    max_attempts,
+                    ..MachineLimits::default()
+                },
+            }),
+            RandomStep::Register {
+                agent: who,
+                max_tasks,
+            } => {
+                let register = RegisterAgent {
+                    description: "again".into(),
+                    ..registration(AGENTS[who], max_tasks)
+                };
+                self.ask(Command::RegisterAgent(register));
+            }
+            RandomStep::BusMessage { read } => {
+                let channel = ChannelName::new("shop").unwrap();
+                self.ask(match read {
+                    None => Command::Post(PostMessage {
+                        channel,
+                        text: "@ada hello".into(),
+                        labels: vec![],
+                        reply_to: None,
+                    }),
+                    Some(number) => Command::MarkRead {
+                        agent: agent("ada"),
+                        channel,
+                        read: MessageId(number),
+                    },
+                });
+            }
+            RandomStep::AgentEvent {
+                grant,
+                wrong,
+                what,
+                usage,
+            } => {
                 if let Some(it) = self.grant(grant, wrong) {
-                    let talk = self.world.board.attempts.get(&it.attempt).map(|it| it.talk.clone()).unwrap_or_default();
-                    let said = self.said(&talk, what, u64::from(usage));
-                    let n = talk.heard + u64::from(wrong == 0);
-                    self.ask(Command::ReportSaid { attempt: it.attempt, token: it.token, n, said });
+                    let talk = self
+                        .world
+                        .board
+                        .attempts
+                        .get(&it.attempt)
+                        .map(|it| it.session.clone())
+                        .unwrap_or_default();
+                    let said = self.agent_event(&talk, what, u64::from(usage));
+                    let n = talk.last_record + u64::from(wrong == 0);
+                    self.ask(Command::ReportAgentEvent {
+                        attempt: it.attempt,
+                        token: it.token,
+                        n,
+                        event: said,
+                    });
                 }
             }
-            Step::Guide { task, what } => {
+            RandomStep::Intervene { task, what } => {
                 let task = self.task(task);
-                let approval = self.world.board.approvals.keys().next_back().copied().unwrap_or(ApprovalId(1));
-                let reach = [Reach::Once, Reach::Task, Reach::Mission, Reach::Always][what as usize / 16 % 4];
+                let approval = self
+                    .world
+                    .board
+                    .approvals
+                    .keys()
+                    .next_back()
+                    .copied()
+                    .unwrap_or(ApprovalId(1));
+                let reach = [
+                    AnswerScope::Once,
+                    AnswerScope::Task,
+                    AnswerScope::Mission,
+                    AnswerScope::Always,
+                ][what as usize / 16 % 4];
                 self.ask(match what % 12 {
-                    0 | 1 => Command::Tell { task, text: "mind the gap".into() },
-                    2 => Command::PauseTask { task, reason: "wait".into() },
+                    0 | 1 => Command::Tell {
+                        task,
+                        text: "mind the gap".into(),
+                    },
+                    2 => Command::PauseTask {
+                        task,
+                        reason: "wait".into(),
+                    },
                     3 | 4 => Command::ResumeTask { task },
                     5 => Command::RetryTask { task, failed: None },
-                    6 | 7 => Command::Decide { approval, answer: Answer::Allow, reach, also: vec![] },
-                    8 => Command::Decide { approval, answer: Answer::Deny { words: None }, reach, also: vec![] },
-                    9 => Command::ResumeAgent { agent: agent("eve") },
+                    6 | 7 => Command::Decide {
+                        approval,
+                        answer: RequestAnswer::Allow,
+                        scope: reach,
+                        also: vec![],
+                    },
+                    8 => Command::Decide {
+                        approval,
+                        answer: RequestAnswer::Deny { reason: None },
+                        scope: reach,
+                        also: vec![],
+                    },
+                    9 => Command::ResumeAgent {
+                        agent: agent("eve"),
+                    },
                     10 => {
                         let scope = [
-                            budget::Scope::Attempt,
-                            budget::Scope::EachTask,
-                            budget::Scope::Task(task),
-                            budget::Scope::Day,
+                            budget::BudgetScope::Attempt,
+                            budget::BudgetScope::EachTask,
+                            budget::BudgetScope::Task(task),
+                            budget::BudgetScope::Day,
                         ][what as usize / 16 % 4]
                             .clone();
                         let tokens = (what < 200).then_some(u64::from(what) * 4);
-                        Command::SetBudget { scope, ceiling: budget::Ceiling { tokens, ..Default::default() } }
+                        Command::SetBudget {
+                            scope,
+                            ceiling: budget::Ceiling {
+                                tokens,
+                                ..Default::default()
+                            },
+                        }
                     }
                     _ => Command::ReportSilent {
                         attempt: AttemptId(u64::from(what)),
@@ -711,17 +1129,27 @@ impl Story {
                     },
                 });
             }
-            Step::Again { request } => {
+            RandomStep::RepeatRequest { request } => {
                 // A late or repeated request is exactly as it was, with its key or without.
-                if let Some(request) = self.asked.get(request.index(self.asked.len().max(1))).cloned() {
+                if let Some(request) = self
+                    .requests
+                    .get(request.index(self.requests.len().max(1)))
+                    .cloned()
+                {
                     self.request(request);
                 }
             }
-            Step::Runner { gpu, wrong, what } => {
+            RandomStep::Runner { gpu, wrong, what } => {
                 let runner = RunnerName::new(if gpu { "gpu" } else { "box" }).unwrap();
-                let session = self.world.board.runners.get(&runner).map_or(0, |it| it.session) + u64::from(wrong);
+                let session = self
+                    .world
+                    .board
+                    .runners
+                    .get(&runner)
+                    .map_or(0, |it| it.session)
+                    + u64::from(wrong);
                 self.ask(match what % 8 {
-                    0..=2 => Command::RegisterRunner(runner::Register {
+                    0..=2 => Command::RegisterRunner(runner::RegisterRunner {
                         name: runner,
                         identity: format!("i{}", what / 200),
                         token: String::new(),
@@ -732,30 +1160,36 @@ impl Story {
                     }),
                     3 | 4 => Command::BeatRunner { runner, session },
                     5 => Command::LeaveRunner { runner, session },
-                    6 => Command::DrainRunner { runner, reason: "update".into() },
+                    6 => Command::DrainRunner {
+                        runner,
+                        reason: "update".into(),
+                    },
                     _ => Command::RemoveRunner { runner },
                 });
             }
-            Step::Lead { which, what } => self.lead(which, what),
-            Step::Restart => self.world.restart(),
-            Step::Reload => self.world.board = self.world.reloaded(),
+            RandomStep::Lead { which, what } => self.lead_step(which, what),
+            RandomStep::Restart => self.world.restart(),
+            RandomStep::Reload => self.world.board = self.world.reloaded(),
         }
     }
 }
 
 /// Takes every step. A sequence that breaks a law fails with its last commands.
-fn tell(steps: &[Step]) -> Result<(), TestCaseError> {
-    let mut story = Story::begin();
+fn run_steps(steps: &[RandomStep]) -> Result<(), TestCaseError> {
+    let mut story = RandomRun::new();
     let told = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
         for step in steps {
-            story.take(step);
+            story.apply_step(step);
         }
-        crate::lives::check(&story.world);
+        crate::task_timeline::check_timelines(&story.world);
     }));
     told.map_err(|why| {
         let why = why.downcast_ref::<String>().cloned().unwrap_or_default();
         let lines = &story.world.transcript;
-        TestCaseError::fail(format!("{why}\n{}", lines[lines.len().saturating_sub(40)..].join("\n")))
+        TestCaseError::fail(format!(
+            "{why}\n{}",
+            lines[lines.len().saturating_sub(40)..].join("\n")
+        ))
     })
 }
 
@@ -768,6 +1202,6 @@ proptest! {
     /// history without a gap (W1).
     #[test]
     fn every_law_holds_after_every_command_of_a_random_sequence(steps in prop::collection::vec(step(), 1..60)) {
-        tell(&steps)?;
+        run_steps(&steps)?;
     }
 }

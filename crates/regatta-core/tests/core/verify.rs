@@ -3,141 +3,227 @@
 use regatta_core::command::Command;
 use regatta_core::event::Event;
 use regatta_core::ids::LandingId;
-use regatta_core::landing::{Carried, Moved, NothingNew, Red, State, Tried};
-use regatta_core::task::{SettledPath, Status};
+use regatta_core::landing::{
+    CarriedLanding, FailedTrial, LandingState, MoveOutcome, NothingNew, TrialOutcome,
+};
+use regatta_core::task::{SettledPath, TaskStatus};
 
-use crate::speculation::{held_queue, landed, passed, red, release, trying};
+use crate::speculation::{
+    held_queue, landed_commits, release_queue, report_failed, report_passed, running_trials,
+};
 use crate::world::{World, commit};
 
-fn queue(count: usize, slots: u32) -> (World, Vec<LandingId>) {
+fn world_with_queue(count: usize, slots: u32) -> (World, Vec<LandingId>) {
     let (mut world, landings) = held_queue(count);
-    world.verify_every(slots);
-    release(&mut world);
+    world.verify_every_commit(slots);
+    release_queue(&mut world);
     (world, landings)
 }
 
-/// Q1: X passes, X+A fails, X+A+B passes. A's commit would be red on the trunk, so B lands before A.
+/// Q1: X passes, X+A fails, X+A+B passes. A's commit would be red on the trunk, so B lands before
+/// A.
 #[test]
 fn q1_a_longer_trial_that_passes_does_not_excuse_a_failing_commit() {
-    let (mut world, it) = queue(3, 3);
-    assert_eq!(trying(&world), [vec![1], vec![1, 2], vec![1, 2, 3]]);
-    passed(&mut world, it[2], 10, 13);
-    assert_eq!(world.landing(it[2]), "validated", "a shorter trial has not passed");
-    red(&mut world, it[1]);
-    assert_eq!(world.landing(it[2]), "validated", "the first trial has no result yet");
-    passed(&mut world, it[0], 10, 11);
-    assert_eq!(world.landing(it[0]), "moving", "the first landing may land alone");
+    let (mut world, it) = world_with_queue(3, 3);
+    assert_eq!(running_trials(&world), [vec![1], vec![1, 2], vec![1, 2, 3]]);
+    report_passed(&mut world, it[2], 10, 13);
+    assert_eq!(
+        world.landing_state(it[2]),
+        "validated",
+        "a shorter trial has not passed"
+    );
+    report_failed(&mut world, it[1]);
+    assert_eq!(
+        world.landing_state(it[2]),
+        "validated",
+        "the first trial has no result yet"
+    );
+    report_passed(&mut world, it[0], 10, 11);
+    assert_eq!(
+        world.landing_state(it[0]),
+        "moving",
+        "the first landing may land alone"
+    );
     assert_eq!(world.board.landings[&it[1]].faults, 1);
-    assert_eq!(trying(&world), [vec![1, 3]], "A lets B go first");
-    world.moved(it[0], Moved::Moved);
-    world.tried(
+    assert_eq!(running_trials(&world), [vec![1, 3]], "A lets B go first");
+    world.report_move(it[0], MoveOutcome::Moved);
+    world.report_trial(
         it[2],
-        Tried::Passed {
+        TrialOutcome::Passed {
             old: commit(10),
             new: commit(12),
-            carries: vec![Carried::new(it[0], commit(11)), Carried::new(it[2], commit(12))],
+            carries: vec![
+                CarriedLanding::new(it[0], commit(11)),
+                CarriedLanding::new(it[2], commit(12)),
+            ],
         },
     );
-    world.moved(it[2], Moved::Moved);
-    assert_eq!(trying(&world), [vec![2]], "now A is tried on top of both");
-    passed(&mut world, it[1], 12, 13);
-    world.moved(it[1], Moved::Moved);
-    assert_eq!(landed(&world), [(1, commit(11)), (3, commit(12)), (2, commit(13))]);
+    world.report_move(it[2], MoveOutcome::Moved);
+    assert_eq!(
+        running_trials(&world),
+        [vec![2]],
+        "now A is tried on top of both"
+    );
+    report_passed(&mut world, it[1], 12, 13);
+    world.report_move(it[1], MoveOutcome::Moved);
+    assert_eq!(
+        landed_commits(&world),
+        [(1, commit(11)), (3, commit(12)), (2, commit(13))]
+    );
 }
 
 /// Q1: trials that pass out of order land together after the shortest has passed.
 #[test]
 fn q1_a_trial_waits_for_every_shorter_one() {
-    let (mut world, it) = queue(3, 3);
-    passed(&mut world, it[2], 10, 13);
-    passed(&mut world, it[1], 10, 12);
-    assert!(landed(&world).is_empty());
-    assert_eq!(world.landing(it[1]), "validated");
-    passed(&mut world, it[0], 10, 11);
-    assert_eq!(world.landing(it[2]), "moving");
-    world.moved(it[2], Moved::Moved);
-    assert_eq!(landed(&world), [(1, commit(11)), (2, commit(12)), (3, commit(13))]);
+    let (mut world, it) = world_with_queue(3, 3);
+    report_passed(&mut world, it[2], 10, 13);
+    report_passed(&mut world, it[1], 10, 12);
+    assert!(landed_commits(&world).is_empty());
+    assert_eq!(world.landing_state(it[1]), "validated");
+    report_passed(&mut world, it[0], 10, 11);
+    assert_eq!(world.landing_state(it[2]), "moving");
+    world.report_move(it[2], MoveOutcome::Moved);
+    assert_eq!(
+        landed_commits(&world),
+        [(1, commit(11)), (2, commit(12)), (3, commit(13))]
+    );
 }
 
 /// Q9: a first failure may be a flake. A second failure counts once the landings before it in that
 /// trial have landed.
 #[test]
 fn q9_a_second_failure_counts_after_the_landings_before_it_have_landed() {
-    let (mut world, it) = queue(2, 2);
-    passed(&mut world, it[0], 10, 11);
-    red(&mut world, it[1]);
-    world.moved(it[0], Moved::Moved);
-    assert_eq!(trying(&world), [vec![2]], "the failed landing was not tried again");
-    red(&mut world, it[1]);
-    assert_eq!(world.landing(it[1]), "gone");
+    let (mut world, it) = world_with_queue(2, 2);
+    report_passed(&mut world, it[0], 10, 11);
+    report_failed(&mut world, it[1]);
+    world.report_move(it[0], MoveOutcome::Moved);
+    assert_eq!(
+        running_trials(&world),
+        [vec![2]],
+        "the failed landing was not tried again"
+    );
+    report_failed(&mut world, it[1]);
+    assert_eq!(world.landing_state(it[1]), "gone");
 
     // The same, but in the second trial another landing is ahead of it, whose move has not ended.
-    let (mut world, it) = queue(3, 3);
-    red(&mut world, it[0]);
-    assert_eq!(world.board.landings[&it[0]].behind, [it[1], it[2]]);
-    assert_eq!(trying(&world), [vec![1, 2], vec![1, 2, 3]], "void trials keep their slots until they end");
-    let hand = world.hold("ada", &["workspace://shop/default"]);
-    red(&mut world, it[1]);
-    passed(&mut world, it[2], 10, 13);
-    assert_eq!(trying(&world), [vec![2], vec![2, 3]]);
-    passed(&mut world, it[1], 10, 11);
-    passed(&mut world, it[2], 10, 12);
+    let (mut world, it) = world_with_queue(3, 3);
+    report_failed(&mut world, it[0]);
+    assert_eq!(world.board.landings[&it[0]].deferred_behind, [it[1], it[2]]);
+    assert_eq!(
+        running_trials(&world),
+        [vec![1, 2], vec![1, 2, 3]],
+        "void trials keep their slots until they end"
+    );
+    let hand = world.hold_claim("ada", &["workspace://shop/default"]);
+    report_failed(&mut world, it[1]);
+    report_passed(&mut world, it[2], 10, 13);
+    assert_eq!(running_trials(&world), [vec![2], vec![2, 3]]);
+    report_passed(&mut world, it[1], 10, 11);
+    report_passed(&mut world, it[2], 10, 12);
     world.release("ada", hand);
-    world.moved(it[2], Moved::Moved);
-    assert_eq!(trying(&world), [vec![1]]);
-    red(&mut world, it[0]);
-    assert_eq!(world.landing(it[0]), "gone");
-    assert_eq!(landed(&world).len(), 2);
+    world.report_move(it[2], MoveOutcome::Moved);
+    assert_eq!(running_trials(&world), [vec![1]]);
+    report_failed(&mut world, it[0]);
+    assert_eq!(world.landing_state(it[0]), "gone");
+    assert_eq!(landed_commits(&world).len(), 2);
 }
 
 /// Q1: one of a landing's own commits fails (`style = "rebase"`). The landing is tried again as one
 /// commit, and so is every trial that builds on it.
 #[test]
 fn q1_a_landing_with_a_failing_commit_of_its_own_lands_as_one_commit() {
-    let (mut world, it) = queue(2, 2);
-    world.tried(it[0], Tried::RedStep { reason: "its commit 5 fails by itself".into() });
+    let (mut world, it) = world_with_queue(2, 2);
+    world.report_trial(
+        it[0],
+        TrialOutcome::CommitFailed {
+            reason: "its commit 5 fails by itself".into(),
+        },
+    );
     assert!(world.board.landings[&it[0]].is_squashed);
-    assert_eq!(trying(&world), [vec![1], vec![1, 2]]);
-    passed(&mut world, it[1], 10, 12);
-    assert_eq!(world.landing(it[1]), "trying", "the trial was built on the old commits");
-    passed(&mut world, it[0], 10, 11);
-    world.moved(it[0], Moved::Moved);
-    assert_eq!(landed(&world), [(1, commit(11))]);
+    assert_eq!(running_trials(&world), [vec![1], vec![1, 2]]);
+    report_passed(&mut world, it[1], 10, 12);
+    assert_eq!(
+        world.landing_state(it[1]),
+        "trying",
+        "the trial was built on the old commits"
+    );
+    report_passed(&mut world, it[0], 10, 11);
+    world.report_move(it[0], MoveOutcome::Moved);
+    assert_eq!(landed_commits(&world), [(1, commit(11))]);
 }
 
 /// Q12: while a move carries a landing, a late result of its trial changes nothing.
 #[test]
 fn q12_a_late_report_does_not_change_a_landing_that_is_being_moved() {
     let late = [
-        Tried::Red { reason: "make test".into(), output: None, settled: vec![] },
-        Tried::Conflict { at: LandingId(1), paths: vec!["src/0.rs".into()], kinds: vec![] },
-        Tried::Held { at: Some(LandingId(1)), reason: "git failed".into() },
-        Tried::AlreadyThere { tip: commit(11), landed_as: vec![] },
+        TrialOutcome::Failed {
+            reason: "make test".into(),
+            output: None,
+            settled: vec![],
+        },
+        TrialOutcome::Conflict {
+            landing: LandingId(1),
+            paths: vec!["src/0.rs".into()],
+            kinds: vec![],
+        },
+        TrialOutcome::Held {
+            landing: Some(LandingId(1)),
+            reason: "git failed".into(),
+        },
+        TrialOutcome::AlreadyOnTrunk {
+            tip: commit(11),
+            landed_as: vec![],
+        },
     ];
     for found in late {
         let (mut world, it) = held_queue(2);
         world.speculate(2, Some(2));
-        release(&mut world);
+        release_queue(&mut world);
         // The batch passes and moves. Then the board is edited so that its first landing is tried
         // alone.
-        passed(&mut world, it[1], 10, 12);
-        assert_eq!(world.landing(it[1]), "moving");
+        report_passed(&mut world, it[1], 10, 12);
+        assert_eq!(world.landing_state(it[1]), "moving");
         let mut alone = (*world.board.landings[&it[0]]).clone();
-        alone.state = State::Trying { ahead: vec![], base: None, unverified: vec![], void: false };
+        alone.state = LandingState::Trying {
+            ahead: vec![],
+            base: None,
+            unverified: vec![],
+            void: false,
+        };
         // The landing already has one fault, so a second one would remove it from the queue.
         alone.faults = 1;
-        world.plant(alone);
-        world.tried(it[0], found.clone());
-        assert_eq!(world.landing(it[0]), "queued", "{found:?}");
-        let (faults, is_red) = (world.board.landings[&it[0]].faults, world.board.landings[&it[0]].red.is_some());
-        assert_eq!((faults, is_red), (1, false), "the late report was recorded: {found:?}");
+        world.insert_landing(alone);
+        world.report_trial(it[0], found.clone());
+        assert_eq!(world.landing_state(it[0]), "queued", "{found:?}");
+        let (faults, is_red) = (
+            world.board.landings[&it[0]].faults,
+            world.board.landings[&it[0]].failed_trial.is_some(),
+        );
+        assert_eq!(
+            (faults, is_red),
+            (1, false),
+            "the late report was recorded: {found:?}"
+        );
         assert_eq!(world.board.landings[&it[0]].held, None, "{found:?}");
         let task = world.board.landings[&it[0]].task;
-        let drop = Command::CancelTask { task, reason: "changed my mind".into() };
-        assert!(world.refused("ann", drop).message().contains("move of the trunk"), "{found:?}");
-        world.moved(it[1], Moved::Moved);
-        assert_eq!(world.status(task), Status::Completed, "{found:?}");
-        assert_eq!(landed(&world), [(1, commit(11)), (2, commit(12))], "{found:?}");
+        let drop = Command::CancelTask {
+            task,
+            reason: "changed my mind".into(),
+        };
+        assert!(
+            world
+                .ask_refused("ann", drop)
+                .message()
+                .contains("move of the trunk"),
+            "{found:?}"
+        );
+        world.report_move(it[1], MoveOutcome::Moved);
+        assert_eq!(world.status(task), TaskStatus::Completed, "{found:?}");
+        assert_eq!(
+            landed_commits(&world),
+            [(1, commit(11)), (2, commit(12))],
+            "{found:?}"
+        );
     }
 }
 
@@ -146,35 +232,62 @@ fn q12_a_late_report_does_not_change_a_landing_that_is_being_moved() {
 fn q12_an_earlier_failure_does_not_remove_a_landing_that_is_being_moved() {
     let (mut world, it) = held_queue(3);
     world.speculate(2, Some(2));
-    release(&mut world);
-    passed(&mut world, it[1], 10, 12);
-    assert_eq!(world.landing(it[1]), "moving");
+    release_queue(&mut world);
+    report_passed(&mut world, it[1], 10, 12);
+    assert_eq!(world.landing_state(it[1]), "moving");
     let mut failed = (*world.board.landings[&it[0]]).clone();
     failed.faults = 1;
-    failed.red = Some(Red { ahead: vec![], reason: "make test".into(), output: None, settled: vec![] });
+    failed.failed_trial = Some(FailedTrial {
+        ahead: vec![],
+        reason: "make test".into(),
+        output: None,
+        settled: vec![],
+    });
     let task = failed.task;
-    world.plant(failed);
+    world.insert_landing(failed);
     // A report about another landing lets the queue continue.
-    world.tried(it[2], Tried::Held { at: Some(it[2]), reason: "git failed".into() });
-    assert_eq!(world.status(task), Status::Landing);
-    world.moved(it[1], Moved::Moved);
-    assert_eq!(world.status(task), Status::Completed);
-    assert_eq!(landed(&world), [(1, commit(11)), (2, commit(12))]);
+    world.report_trial(
+        it[2],
+        TrialOutcome::Held {
+            landing: Some(it[2]),
+            reason: "git failed".into(),
+        },
+    );
+    assert_eq!(world.status(task), TaskStatus::Landing);
+    world.report_move(it[1], MoveOutcome::Moved);
+    assert_eq!(world.status(task), TaskStatus::Completed);
+    assert_eq!(landed_commits(&world), [(1, commit(11)), (2, commit(12))]);
 }
 
 /// Q6: when ownership resolved a conflict and the result fails, the fix-up may change the task's
 /// own files and the resolved ones.
 #[test]
 fn q6_a_fixup_after_ownership_may_change_its_own_and_the_resolved_files() {
-    let (mut world, it) = queue(1, 1);
+    let (mut world, it) = world_with_queue(1, 1);
     let task = world.board.landings[&it[0]].task;
     for _ in 0..2 {
-        let settled = vec![SettledPath { path: "src/shared.rs".into(), is_trunks: false }];
-        world.tried(it[0], Tried::Red { reason: "make test".into(), output: None, settled });
+        let settled = vec![SettledPath {
+            path: "src/shared.rs".into(),
+            is_trunks: false,
+        }];
+        world.report_trial(
+            it[0],
+            TrialOutcome::Failed {
+                reason: "make test".into(),
+                output: None,
+                settled,
+            },
+        );
     }
     let task = world.board.tasks[&task].clone();
-    let fixup = task.fixup.as_ref().expect("the task goes back for a fix-up");
-    assert_eq!((fixup.paths.as_slice(), fixup.settled.len()), (["src/shared.rs".to_owned()].as_slice(), 1));
+    let fixup = task
+        .fixup
+        .as_ref()
+        .expect("the task goes back for a fix-up");
+    assert_eq!(
+        (fixup.paths.as_slice(), fixup.settled.len()),
+        (["src/shared.rs".to_owned()].as_slice(), 1)
+    );
     let open: Vec<String> = task.manifest().iter().map(ToString::to_string).collect();
     assert_eq!(open, ["src/0.rs", "src/shared.rs"]);
 }
@@ -182,45 +295,92 @@ fn q6_a_fixup_after_ownership_may_change_its_own_and_the_resolved_files() {
 /// Q2: a trial that was merged onto other commits than those that landed is void.
 #[test]
 fn q2_a_trial_merged_onto_commits_that_did_not_land_is_tried_again() {
-    let (mut world, it) = queue(2, 2);
-    passed(&mut world, it[0], 10, 11);
-    world.moved(it[0], Moved::Moved);
-    let carries = vec![Carried::new(it[0], commit(31)), Carried::new(it[1], commit(32))];
-    world.tried(it[1], Tried::Passed { old: commit(10), new: commit(32), carries });
-    assert_eq!(world.landing(it[1]), "trying", "the landing is not tried again on the current trunk");
+    let (mut world, it) = world_with_queue(2, 2);
+    report_passed(&mut world, it[0], 10, 11);
+    world.report_move(it[0], MoveOutcome::Moved);
+    let carries = vec![
+        CarriedLanding::new(it[0], commit(31)),
+        CarriedLanding::new(it[1], commit(32)),
+    ];
+    world.report_trial(
+        it[1],
+        TrialOutcome::Passed {
+            old: commit(10),
+            new: commit(32),
+            carries,
+        },
+    );
+    assert_eq!(
+        world.landing_state(it[1]),
+        "trying",
+        "the landing is not tried again on the current trunk"
+    );
 
     // The longer trial passed before the first landing landed as another commit.
-    let (mut world, it) = queue(2, 2);
-    let carries = vec![Carried::new(it[0], commit(31)), Carried::new(it[1], commit(32))];
-    world.tried(it[1], Tried::Passed { old: commit(10), new: commit(32), carries });
-    passed(&mut world, it[0], 10, 11);
-    assert_eq!(world.landing(it[0]), "moving", "Q14: the longer trial carries a commit that did not pass");
-    world.moved(it[0], Moved::Moved);
-    assert_eq!(world.landing(it[1]), "trying");
+    let (mut world, it) = world_with_queue(2, 2);
+    let carries = vec![
+        CarriedLanding::new(it[0], commit(31)),
+        CarriedLanding::new(it[1], commit(32)),
+    ];
+    world.report_trial(
+        it[1],
+        TrialOutcome::Passed {
+            old: commit(10),
+            new: commit(32),
+            carries,
+        },
+    );
+    report_passed(&mut world, it[0], 10, 11);
+    assert_eq!(
+        world.landing_state(it[0]),
+        "moving",
+        "Q14: the longer trial carries a commit that did not pass"
+    );
+    world.report_move(it[0], MoveOutcome::Moved);
+    assert_eq!(world.landing_state(it[1]), "trying");
 }
 
 /// Q7: work that the trunk already contains has no commit of its own, so undoing it cannot revert
 /// another task's commit.
 #[test]
 fn q7_work_that_changes_nothing_has_no_commit_of_its_own() {
-    let (mut world, it) = queue(2, 2);
-    let empty = Carried { nothing_new: Some(NothingNew::default()), ..Carried::new(it[1], commit(11)) };
-    world.tried(
+    let (mut world, it) = world_with_queue(2, 2);
+    let empty = CarriedLanding {
+        nothing_new: Some(NothingNew::default()),
+        ..CarriedLanding::new(it[1], commit(11))
+    };
+    world.report_trial(
         it[1],
-        Tried::Passed { old: commit(10), new: commit(11), carries: vec![Carried::new(it[0], commit(11)), empty] },
+        TrialOutcome::Passed {
+            old: commit(10),
+            new: commit(11),
+            carries: vec![CarriedLanding::new(it[0], commit(11)), empty],
+        },
     );
-    passed(&mut world, it[0], 10, 11);
+    report_passed(&mut world, it[0], 10, 11);
     let tasks: Vec<_> = it.iter().map(|it| world.board.landings[it].task).collect();
-    world.moved(it[1], Moved::Moved);
-    assert_eq!(world.stored(tasks[0]).landed, Some(commit(11)));
-    assert_eq!((world.stored(tasks[1]).status, world.stored(tasks[1]).landed), (Status::Completed, None));
+    world.report_move(it[1], MoveOutcome::Moved);
+    assert_eq!(world.stored_task(tasks[0]).landed, Some(commit(11)));
+    assert_eq!(
+        (
+            world.stored_task(tasks[1]).status,
+            world.stored_task(tasks[1]).landed
+        ),
+        (TaskStatus::Completed, None)
+    );
 
     // The report of a move was lost. The trunk's commit names the landing, so that commit is the
     // task's own.
-    let (mut world, it) = queue(1, 1);
+    let (mut world, it) = world_with_queue(1, 1);
     let task = world.board.landings[&it[0]].task;
-    world.tried(it[0], Tried::AlreadyThere { tip: commit(13), landed_as: vec![(it[0], commit(12))] });
-    assert_eq!(world.stored(task).landed, Some(commit(12)));
+    world.report_trial(
+        it[0],
+        TrialOutcome::AlreadyOnTrunk {
+            tip: commit(13),
+            landed_as: vec![(it[0], commit(12))],
+        },
+    );
+    assert_eq!(world.stored_task(task).landed, Some(commit(12)));
     let tips = world.log.iter().filter_map(|it| match &it.event {
         Event::LandingLanded(it) => it.tip().clone(),
         _ => None,
@@ -234,13 +394,20 @@ fn q7_work_that_changes_nothing_has_no_commit_of_its_own() {
 fn q14_only_the_tips_of_batches_count_as_validated() {
     let (mut world, it) = held_queue(6);
     world.speculate(2, Some(3));
-    release(&mut world);
+    release_queue(&mut world);
     let unverified = |world: &World, id: LandingId| match &world.board.landings[&id].state {
-        State::Trying { unverified, .. } => unverified.clone(),
+        LandingState::Trying { unverified, .. } => unverified.clone(),
         other => panic!("{other:?}"),
     };
     assert_eq!(unverified(&world, it[2]), it[..2]);
-    assert_eq!(unverified(&world, it[5]), [it[0], it[1], it[3], it[4]], "the third commit is another trial's tip");
-    let (world, it) = queue(3, 3);
-    assert!(unverified(&world, it[2]).is_empty(), "every commit is validated");
+    assert_eq!(
+        unverified(&world, it[5]),
+        [it[0], it[1], it[3], it[4]],
+        "the third commit is another trial's tip"
+    );
+    let (world, it) = world_with_queue(3, 3);
+    assert!(
+        unverified(&world, it[2]).is_empty(),
+        "every commit is validated"
+    );
 }

@@ -2,31 +2,34 @@
 
 use std::collections::BTreeMap;
 
-use regatta_core::agent::{Register, Role, Runtime};
-use regatta_core::attempt::{Attempt, Findings, Verdict};
+use regatta_core::agent::{RegisterAgent, Role, Runtime};
+use regatta_core::attempt::{Attempt, WorkFindings, WorkVerdict};
 use regatta_core::board::{Board, Row, RowKey};
-use regatta_core::claim::{Acquire, Acquired, Mode, Owner};
-use regatta_core::command::{Actor, Command, Commit, Outcome, Request, decide};
+use regatta_core::claim::{Acquire, Acquired, ClaimMode, ClaimOwner};
+use regatta_core::command::{Actor, Command, CommandOutcome, Commit, Request, decide};
 use regatta_core::effect::{Effect, EffectKey};
 use regatta_core::event::Recorded;
-use regatta_core::gates::Facts;
 use regatta_core::ids::{
-    AgentName, AttemptId, BranchName, ClaimId, CommitId, LandingId, Now, ProjectName, RequestKey, TaskId, WaitId,
+    AgentName, AttemptId, BranchName, ClaimId, CommitId, LandingId, Now, ProjectName, RequestKey,
+    TaskId, WaitId,
 };
-use regatta_core::landing::{Moved, Tried};
-use regatta_core::life::Life;
+use regatta_core::landing::{MoveOutcome, TrialOutcome};
 use regatta_core::pattern::{PathPattern, Uri};
 use regatta_core::project;
 use regatta_core::refusal::Refusal;
-use regatta_core::schedule::{self, Grant, Poll, WaitKind};
-use regatta_core::task::{self, Add, Expects, How, IssueType, Status, Task, Validation};
+use regatta_core::schedule::{self, PollGrant, PollRequest, WaitKind};
+use regatta_core::start_gates::StartFacts;
+use regatta_core::task::{
+    self, AddTask, AssignMode, Expects, IssueType, Task, TaskStatus, Validation,
+};
+use regatta_core::task_timeline::TaskTimeline;
 
-use crate::laws::Laws;
+use crate::invariants::Invariants;
 
-pub(crate) const SECOND: u64 = 1_000;
-pub(crate) const MINUTE: u64 = 60 * SECOND;
-pub(crate) const HOUR: u64 = 60 * MINUTE;
-pub(crate) const YEAR: i64 = 365 * 24 * HOUR as i64;
+pub(crate) const SECOND_MS: u64 = 1_000;
+pub(crate) const MINUTE_MS: u64 = 60 * SECOND_MS;
+pub(crate) const HOUR_MS: u64 = 60 * MINUTE_MS;
+pub(crate) const YEAR_MS: i64 = 365 * 24 * HOUR_MS as i64;
 
 pub(crate) fn agent(name: &str) -> AgentName {
     AgentName::new(name).unwrap()
@@ -41,7 +44,10 @@ pub(crate) fn uri(text: &str) -> Uri {
 }
 
 pub(crate) fn files(patterns: &[&str]) -> Vec<PathPattern> {
-    patterns.iter().map(|it| PathPattern::new(it).unwrap()).collect()
+    patterns
+        .iter()
+        .map(|it| PathPattern::new(it).unwrap())
+        .collect()
 }
 
 /// Returns a commit id that is easy to recognise in a failure's output.
@@ -49,14 +55,14 @@ pub(crate) fn commit(number: u64) -> CommitId {
     CommitId::new(&format!("{number:040x}")).unwrap()
 }
 
-pub(crate) fn polls(name: &str) -> Poll {
-    Poll::of(agent(name))
+pub(crate) fn poll_of(name: &str) -> PollRequest {
+    PollRequest::new(agent(name))
 }
 
 /// Returns a task of project `shop` with everything that a start needs. Tests override the fields
 /// that they are about.
-pub(crate) fn work(subject: &str, manifest: &[&str]) -> Add {
-    Add {
+pub(crate) fn task_to_add(subject: &str, manifest: &[&str]) -> AddTask {
+    AddTask {
         project: shop(),
         subject: subject.into(),
         description: String::new(),
@@ -76,19 +82,19 @@ pub(crate) fn work(subject: &str, manifest: &[&str]) -> Add {
     }
 }
 
-pub(crate) fn acquire(owner: Owner, uris: &[&str]) -> Acquire {
+pub(crate) fn acquire(owner: ClaimOwner, uris: &[&str]) -> Acquire {
     Acquire {
         owner,
         uris: uris.iter().map(|it| uri(it)).collect(),
-        mode: Mode::Exclusive,
-        ttl_ms: 30 * SECOND,
+        mode: ClaimMode::Exclusive,
+        ttl_ms: 30 * SECOND_MS,
         wait_ms: 0,
         memo: String::new(),
     }
 }
 
-pub(crate) fn passed(changed: &[&str]) -> Verdict {
-    Verdict::Passed {
+pub(crate) fn passed_verdict(changed: &[&str]) -> WorkVerdict {
+    WorkVerdict::Passed {
         commit: commit(0xc0),
         base: commit(0xb0),
         changed: changed.iter().map(ToString::to_string).collect(),
@@ -97,7 +103,7 @@ pub(crate) fn passed(changed: &[&str]) -> Verdict {
 
 /// A granted claim, as its holder knows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Held {
+pub(crate) struct HeldClaim {
     pub(crate) claim: ClaimId,
     pub(crate) token: u64,
 }
@@ -112,27 +118,30 @@ pub(crate) struct World {
     /// All commands and their results as text, for the golden files.
     pub(crate) transcript: Vec<String>,
     /// Every grant of work so far.
-    pub(crate) grants: Vec<Grant>,
+    pub(crate) grants: Vec<PollGrant>,
     /// Every lease so far.
-    pub(crate) leases: Vec<Held>,
+    pub(crate) leases: Vec<HeldClaim>,
     /// The board that results from applying all events to an empty board (D4).
     folded: Board,
     /// Rows as a store keeps them.
     store: BTreeMap<RowKey, Row>,
-    laws: Laws,
+    invariants: Invariants,
     /// The history of each task, updated after every commit.
-    pub(crate) lives: BTreeMap<TaskId, Life>,
+    pub(crate) timelines: BTreeMap<TaskId, TaskTimeline>,
     pub(crate) trunk: u64,
     /// Turns off the checks after every command. Very long scenarios set it and check their log at
     /// the end instead.
-    pub(crate) unjudged: bool,
+    pub(crate) skips_invariants: bool,
 }
 
 impl World {
     /// Returns a world with the project `shop`, its checks, and these agents.
-    pub(crate) fn with(agents: &[(&str, u32)]) -> World {
+    pub(crate) fn with_agents(agents: &[(&str, u32)]) -> World {
         let mut world = World::empty();
-        world.ask("ann", Command::AddProject(world.project("shop", &["cargo test"])));
+        world.ask(
+            "ann",
+            Command::AddProject(world.project("shop", &["cargo test"])),
+        );
         for (name, max_tasks) in agents {
             world.register(name, *max_tasks);
         }
@@ -142,7 +151,10 @@ impl World {
     pub(crate) fn empty() -> World {
         World {
             board: Board::default(),
-            now: Now { at: 0, wall: 1_700_000_000_000 },
+            now: Now {
+                fleet_ms: 0,
+                unix_ms: 1_700_000_000_000,
+            },
             log: vec![],
             outbox: BTreeMap::new(),
             transcript: vec![],
@@ -150,44 +162,52 @@ impl World {
             leases: vec![],
             folded: Board::default(),
             store: BTreeMap::new(),
-            laws: Laws::default(),
-            lives: BTreeMap::new(),
+            invariants: Invariants::default(),
+            timelines: BTreeMap::new(),
             trunk: 1,
-            unjudged: false,
+            skips_invariants: false,
         }
     }
 
-    pub(crate) fn project(&self, name: &str, validation: &[&str]) -> project::Add {
-        project::Add {
+    pub(crate) fn project(&self, name: &str, validation: &[&str]) -> project::AddProject {
+        project::AddProject {
             name: ProjectName::new(name).unwrap(),
             location: format!("/repositories/{name}"),
             trunk: BranchName::new("main").unwrap(),
             validation: validation.iter().map(ToString::to_string).collect(),
             validation_timeout_ms: 600_000,
-            settings: project::Settings::default(),
+            settings: project::ProjectSettings::default(),
         }
     }
 
     /// Makes the queue of `shop` validate batches from now on, and only the tip of each.
     pub(crate) fn speculate(&mut self, slots: u32, batch: Option<u32>) {
-        let tip = project::Verify::Tip;
-        self.land_with(project::Landing { slots: Some(slots), batch, verify: tip, ..project::Landing::default() });
+        let tip = project::VerifyMode::Tip;
+        self.set_landing_settings(project::LandingSettings {
+            slots: Some(slots),
+            batch,
+            verify: tip,
+            ..project::LandingSettings::default()
+        });
     }
 
     /// Makes the queue of `shop` validate every commit from now on, several at once.
-    pub(crate) fn verify_every(&mut self, slots: u32) {
-        self.land_with(project::Landing { slots: Some(slots), ..project::Landing::default() });
+    pub(crate) fn verify_every_commit(&mut self, slots: u32) {
+        self.set_landing_settings(project::LandingSettings {
+            slots: Some(slots),
+            ..project::LandingSettings::default()
+        });
     }
 
-    fn land_with(&mut self, landing: project::Landing) {
+    fn set_landing_settings(&mut self, landing: project::LandingSettings) {
         let mut ask = self.project("shop", &["cargo test"]);
         ask.settings.landing = landing;
         self.ask("ann", Command::AddProject(ask));
     }
 
     /// Returns a world in which the queue of `shop` tries one landing after the other.
-    pub(crate) fn serial(agents: &[(&str, u32)]) -> World {
-        let mut world = World::with(agents);
+    pub(crate) fn with_serial_queue(agents: &[(&str, u32)]) -> World {
+        let mut world = World::with_agents(agents);
         let mut ask = world.project("shop", &["cargo test"]);
         ask.settings.landing.mode = project::QueueMode::Serial;
         world.ask("ann", Command::AddProject(ask));
@@ -197,13 +217,14 @@ impl World {
     // Requests.
 
     /// Sends a command and expects success.
-    pub(crate) fn ask(&mut self, who: &str, command: Command) -> Outcome {
+    pub(crate) fn ask(&mut self, who: &str, command: Command) -> CommandOutcome {
         let text = format!("{command:?}");
-        self.try_ask(who, command).unwrap_or_else(|it| panic!("{who} was refused: {} for {text}", it.message()))
+        self.try_ask(who, command)
+            .unwrap_or_else(|it| panic!("{who} was refused: {} for {text}", it.message()))
     }
 
     /// Sends a command and expects a refusal.
-    pub(crate) fn refused(&mut self, who: &str, command: Command) -> Refusal {
+    pub(crate) fn ask_refused(&mut self, who: &str, command: Command) -> Refusal {
         let text = format!("{command:?}");
         match self.try_ask(who, command) {
             Err(refusal) => refusal,
@@ -211,34 +232,52 @@ impl World {
         }
     }
 
-    pub(crate) fn try_ask(&mut self, who: &str, command: Command) -> Result<Outcome, Refusal> {
+    pub(crate) fn try_ask(
+        &mut self,
+        who: &str,
+        command: Command,
+    ) -> Result<CommandOutcome, Refusal> {
         let by = match who {
             "regatta" => Actor::Regatta,
             "ann" => Actor::Person("ann".into()),
             name => Actor::Agent(agent(name)),
         };
-        self.request(Request { by, key: None, command })
+        self.request(Request {
+            by,
+            key: None,
+            command,
+        })
     }
 
     /// Sends a command under an idempotency key.
-    pub(crate) fn ask_as(&mut self, key: &str, command: Command) -> Result<Outcome, Refusal> {
+    pub(crate) fn ask_with_key(
+        &mut self,
+        key: &str,
+        command: Command,
+    ) -> Result<CommandOutcome, Refusal> {
         let key = Some(RequestKey::new(key).unwrap());
-        self.request(Request { by: Actor::Person("ann".into()), key, command })
+        self.request(Request {
+            by: Actor::Person("ann".into()),
+            key,
+            command,
+        })
     }
 
     /// Decides a request, checks every law and commits. All other methods go through this one.
-    pub(crate) fn request(&mut self, request: Request) -> Result<Outcome, Refusal> {
-        if self.unjudged {
+    pub(crate) fn request(&mut self, request: Request) -> Result<CommandOutcome, Refusal> {
+        if self.skips_invariants {
             let done = decide(&self.board, &request, self.now)?;
-            self.keep(&done);
+            self.remember(&done);
             self.outbox.extend(done.effects);
             self.board = done.board;
             return Ok(done.outcome);
         }
-        self.transcript.push(crate::golden::command_line(&request, self.now));
+        self.transcript
+            .push(crate::golden::command_line(&request, self.now));
         let before = self.board.clone();
         let decided = decide(&self.board, &request, self.now);
-        self.laws.check_answer(&before, &request, &decided, self.now);
+        self.invariants
+            .check_answer(&before, &request, &decided, self.now);
         let done = match decided {
             Ok(done) => done,
             Err(refusal) => {
@@ -249,7 +288,7 @@ impl World {
         self.commit(&before, done)
     }
 
-    fn commit(&mut self, before: &Board, done: Commit) -> Result<Outcome, Refusal> {
+    fn commit(&mut self, before: &Board, done: Commit) -> Result<CommandOutcome, Refusal> {
         for recorded in &done.events {
             // The log keeps events as text, so an event must survive the conversion.
             let text = serde_json::to_string(recorded).unwrap();
@@ -260,7 +299,8 @@ impl World {
             );
             let at_that_time = self.folded.clone();
             self.folded.fold(recorded);
-            self.laws.check_event(&at_that_time, recorded, &self.folded);
+            self.invariants
+                .check_event(&at_that_time, recorded, &self.folded);
         }
         for (key, row) in &done.rows {
             match row {
@@ -268,7 +308,8 @@ impl World {
                 None => self.store.remove(key),
             };
         }
-        self.store.insert(RowKey::Meta, Row::Meta(done.board.meta()));
+        self.store
+            .insert(RowKey::Meta, Row::Meta(done.board.meta()));
         for (key, effect) in &done.effects {
             assert!(
                 self.outbox.insert(*key, effect.clone()).is_none(),
@@ -276,30 +317,45 @@ impl World {
             );
         }
         self.transcript.extend(crate::golden::commit_lines(&done));
-        self.keep(&done);
+        self.remember(&done);
         for claim in done.board.claims.values().filter(|it| it.ttl_ms.is_some()) {
-            let held = Held { claim: claim.id, token: claim.token };
+            let held = HeldClaim {
+                claim: claim.id,
+                token: claim.token,
+            };
             if !self.leases.contains(&held) {
                 self.leases.push(held);
             }
         }
         self.board = done.board;
         // D4: the events give the board, and so do the rows, which a restart reads.
-        assert!(self.folded == self.board, "D4: the events do not give the board");
-        assert!(self.reloaded() == self.board, "the rows do not give the board");
-        self.laws.check_commit(before, &self.board, &done.events, &done.effects, self.now);
+        assert!(
+            self.folded == self.board,
+            "D4: the events do not give the board"
+        );
+        assert!(
+            self.reloaded() == self.board,
+            "the rows do not give the board"
+        );
+        self.invariants
+            .check_commit(before, &self.board, &done.events, &done.effects, self.now);
         if !done.events.is_empty() {
             for id in (1..=self.board.counters.task).map(TaskId) {
-                self.lives.entry(id).or_default().see(&self.board, id, self.now);
+                self.timelines
+                    .entry(id)
+                    .or_default()
+                    .update(&self.board, id, self.now);
             }
         }
         Ok(done.outcome)
     }
 
     /// Records the grant and the events of a commit.
-    fn keep(&mut self, done: &Commit) {
+    fn remember(&mut self, done: &Commit) {
         match &done.outcome {
-            Outcome::Polled(Some(grant)) if !done.events.is_empty() => self.grants.push(grant.clone()),
+            CommandOutcome::Polled(Some(grant)) if !done.events.is_empty() => {
+                self.grants.push(grant.clone())
+            }
             _ => {}
         }
         self.log.extend(done.events.iter().cloned());
@@ -311,7 +367,7 @@ impl World {
     }
 
     /// Returns a completed, failed or cancelled task from the stored rows.
-    pub(crate) fn stored(&self, id: TaskId) -> Task {
+    pub(crate) fn stored_task(&self, id: TaskId) -> Task {
         match self.store.get(&RowKey::Task(id)) {
             Some(Row::Task(task)) => Task::clone(task),
             other => panic!("{id} is not stored: {other:?}"),
@@ -336,33 +392,38 @@ impl World {
 
     /// Lets time pass. Each deadline on the way gets a tick at its exact time.
     pub(crate) fn advance(&mut self, ms: u64) {
-        let target = self.now.at + ms;
-        while let Some(at) = self.board.next_deadline(self.now).filter(|it| *it <= target) {
-            self.pass(at - self.now.at);
+        let target = self.now.fleet_ms + ms;
+        while let Some(at) = self
+            .board
+            .next_deadline(self.now)
+            .filter(|it| *it <= target)
+        {
+            self.advance_without_tick(at - self.now.fleet_ms);
             self.ask("regatta", Command::Tick);
         }
-        self.pass(target - self.now.at);
+        self.advance_without_tick(target - self.now.fleet_ms);
     }
 
     /// Lets time pass without a tick, as when the daemon is slow.
-    pub(crate) fn pass(&mut self, ms: u64) {
-        self.now.at += ms;
-        self.now.wall = self.now.wall.saturating_add(ms);
+    pub(crate) fn advance_without_tick(&mut self, ms: u64) {
+        self.now.fleet_ms += ms;
+        self.now.unix_ms = self.now.unix_ms.saturating_add(ms);
     }
 
     /// Changes the machine's date.
     pub(crate) fn jump_wall(&mut self, ms: i64) {
-        self.now.wall = self.now.wall.saturating_add_signed(ms);
+        self.now.unix_ms = self.now.unix_ms.saturating_add_signed(ms);
     }
 
     /// Puts a landing onto the board that no sequence of commands would produce, to test how a
     /// report handles it.
-    pub(crate) fn plant(&mut self, landing: regatta_core::landing::Landing) {
+    pub(crate) fn insert_landing(&mut self, landing: regatta_core::landing::Landing) {
         let row = std::sync::Arc::new(landing);
         for board in [&mut self.board, &mut self.folded] {
             board.landings.insert(row.id, row.clone());
         }
-        self.store.insert(RowKey::Landing(row.id), Row::Landing(row));
+        self.store
+            .insert(RowKey::Landing(row.id), Row::Landing(row));
     }
 
     /// Restarts the daemon: the board is loaded from the rows.
@@ -372,7 +433,7 @@ impl World {
     }
 
     /// Damages the stored rows and restarts the daemon from them.
-    pub(crate) fn damage(&mut self, edit: impl FnOnce(&mut BTreeMap<RowKey, Row>)) {
+    pub(crate) fn restart_damaged(&mut self, edit: impl FnOnce(&mut BTreeMap<RowKey, Row>)) {
         edit(&mut self.store);
         self.board = self.reloaded();
         self.folded = self.board.clone();
@@ -382,227 +443,384 @@ impl World {
     // Agents and tasks.
 
     pub(crate) fn register(&mut self, name: &str, max_tasks: u32) {
-        self.ask("ann", Command::RegisterAgent(registers(name, max_tasks)));
+        self.ask("ann", Command::RegisterAgent(registration(name, max_tasks)));
     }
 
-    pub(crate) fn add(&mut self, add: Add) -> TaskId {
-        self.add_for(add, None, How::Direct)
+    pub(crate) fn add(&mut self, add: AddTask) -> TaskId {
+        self.add_for(add, None, AssignMode::Direct)
     }
 
     pub(crate) fn add_task(&mut self, subject: &str, manifest: &[&str]) -> TaskId {
-        self.add(work(subject, manifest))
+        self.add(task_to_add(subject, manifest))
     }
 
-    pub(crate) fn add_for(&mut self, add: Add, assign: Option<&str>, how: How) -> TaskId {
-        match self.ask("ann", Command::AddTask { task: add, assign: assign.map(agent), how }) {
-            Outcome::Task(id) => id,
+    pub(crate) fn add_for(
+        &mut self,
+        add: AddTask,
+        assign: Option<&str>,
+        how: AssignMode,
+    ) -> TaskId {
+        match self.ask(
+            "ann",
+            Command::AddTask {
+                task: add,
+                assign: assign.map(agent),
+                how,
+            },
+        ) {
+            CommandOutcome::Task(id) => id,
             other => panic!("{other:?}"),
         }
     }
 
-    pub(crate) fn edit(&mut self, task: TaskId, edit: task::Edit) {
+    pub(crate) fn edit(&mut self, task: TaskId, edit: task::EditTask) {
         self.ask("ann", Command::EditTask { task, edit });
     }
 
-    pub(crate) fn assign(&mut self, task: TaskId, to: Option<&str>, how: How) {
-        self.ask("ann", Command::AssignTask { task, to: to.map(agent), how });
+    pub(crate) fn assign(&mut self, task: TaskId, to: Option<&str>, how: AssignMode) {
+        self.ask(
+            "ann",
+            Command::AssignTask {
+                task,
+                to: to.map(agent),
+                how,
+            },
+        );
     }
 
     /// Lets agent `ada` work on the next task until its landing has conflicted too often and a
     /// person is needed.
     pub(crate) fn conflict_until_a_person_is_needed(&mut self) {
-        for _ in 0..=task::MOST_FIXUPS {
-            let grant = self.take("ada");
+        for _ in 0..=task::MAX_FIXUPS {
+            let grant = self.take_task("ada");
             let landing = self.submit(&grant);
-            self.tried(landing, Tried::Conflict { at: landing, paths: vec!["src/words.rs".into()], kinds: vec![] });
+            self.report_trial(
+                landing,
+                TrialOutcome::Conflict {
+                    landing,
+                    paths: vec!["src/words.rs".into()],
+                    kinds: vec![],
+                },
+            );
         }
     }
 
     pub(crate) fn cancel(&mut self, task: TaskId) {
-        self.ask("ann", Command::CancelTask { task, reason: "no longer wanted".into() });
+        self.ask(
+            "ann",
+            Command::CancelTask {
+                task,
+                reason: "no longer wanted".into(),
+            },
+        );
     }
 
     pub(crate) fn stop(&mut self, task: TaskId) {
-        self.ask("ann", Command::StopTask { task, reason: "stopped by hand".into(), pause: false });
+        self.ask(
+            "ann",
+            Command::StopTask {
+                task,
+                reason: "stopped by hand".into(),
+                pause: false,
+            },
+        );
     }
 
-    pub(crate) fn poll(&mut self, name: &str) -> Option<Grant> {
-        polled(self.ask(name, Command::Poll(polls(name))))
+    pub(crate) fn poll(&mut self, name: &str) -> Option<PollGrant> {
+        grant_of_poll(self.ask(name, Command::Poll(poll_of(name))))
     }
 
-    pub(crate) fn poll_supervised(&mut self, name: &str) -> Option<Grant> {
-        self.poll_with(name, Facts::default())
+    pub(crate) fn poll_supervised(&mut self, name: &str) -> Option<PollGrant> {
+        self.poll_with(name, StartFacts::default())
     }
 
     /// Polls as the daemon's shell does. With facts, the poll names the newest mission.
-    pub(crate) fn poll_with(&mut self, name: &str, facts: Facts) -> Option<Grant> {
-        let mission = self.board.missions.keys().next_back().copied().filter(|_| facts != Facts::default());
-        let poll = Poll { mission, ..polls(name) };
-        polled(self.ask("regatta", Command::PollSupervised { poll, facts: Box::new(facts) }))
+    pub(crate) fn poll_with(&mut self, name: &str, facts: StartFacts) -> Option<PollGrant> {
+        let mission = self
+            .board
+            .missions
+            .keys()
+            .next_back()
+            .copied()
+            .filter(|_| facts != StartFacts::default());
+        let poll = PollRequest {
+            mission,
+            ..poll_of(name)
+        };
+        grant_of_poll(self.ask(
+            "regatta",
+            Command::PollSupervised {
+                poll,
+                facts: Box::new(facts),
+            },
+        ))
     }
 
     /// Polls and expects work.
-    pub(crate) fn take(&mut self, name: &str) -> Grant {
-        self.poll(name).unwrap_or_else(|| panic!("{name} got nothing"))
+    pub(crate) fn take_task(&mut self, name: &str) -> PollGrant {
+        self.poll(name)
+            .unwrap_or_else(|| panic!("{name} got nothing"))
     }
 
-    pub(crate) fn take_supervised(&mut self, name: &str) -> Grant {
-        self.poll_supervised(name).unwrap_or_else(|| panic!("{name} got nothing"))
+    pub(crate) fn take_supervised_task(&mut self, name: &str) -> PollGrant {
+        self.poll_supervised(name)
+            .unwrap_or_else(|| panic!("{name} got nothing"))
     }
 
     pub(crate) fn task(&self, id: TaskId) -> &Task {
-        self.board.tasks.get(&id).unwrap_or_else(|| panic!("{id} is not open"))
+        self.board
+            .tasks
+            .get(&id)
+            .unwrap_or_else(|| panic!("{id} is not open"))
     }
 
     /// Returns the status of a task, open or not.
-    pub(crate) fn status(&self, id: TaskId) -> Status {
-        self.board.tasks.get(&id).map(|it| it.status).or_else(|| self.board.settled(id)).unwrap()
+    pub(crate) fn status(&self, id: TaskId) -> TaskStatus {
+        self.board
+            .tasks
+            .get(&id)
+            .map(|it| it.status)
+            .or_else(|| self.board.ended_status(id))
+            .unwrap()
     }
 
-    pub(crate) fn reasons(&self, id: TaskId) -> Vec<WaitKind> {
-        schedule::wait_reasons(&self.board, self.task(id), self.now).into_iter().map(|it| it.kind).collect()
+    pub(crate) fn wait_kinds(&self, id: TaskId) -> Vec<WaitKind> {
+        schedule::wait_reasons(&self.board, self.task(id), self.now)
+            .into_iter()
+            .map(|it| it.kind)
+            .collect()
     }
 
-    pub(crate) fn ready(&self, name: &str) -> Option<TaskId> {
-        crate::laws::next_task(&self.board, &polls(name), None, self.now)
+    pub(crate) fn ready_task(&self, name: &str) -> Option<TaskId> {
+        crate::invariants::next_task(&self.board, &poll_of(name), None, self.now)
     }
 
     // Attempts.
 
-    pub(crate) fn finish(&mut self, grant: &Grant) {
-        self.ask("ada", finishes(grant));
+    pub(crate) fn finish(&mut self, grant: &PollGrant) {
+        self.ask("ada", finish_command(grant));
     }
 
-    pub(crate) fn give_up(&mut self, grant: &Grant) {
-        let Grant { task, attempt, token, .. } = *grant;
-        self.ask("ada", Command::GiveUp { task, attempt, token, reason: Some("too hard".into()) });
+    pub(crate) fn give_up(&mut self, grant: &PollGrant) {
+        let PollGrant {
+            task,
+            attempt,
+            token,
+            ..
+        } = *grant;
+        self.ask(
+            "ada",
+            Command::GiveUp {
+                task,
+                attempt,
+                token,
+                reason: Some("too hard".into()),
+            },
+        );
     }
 
-    pub(crate) fn judge(&mut self, grant: &Grant, verdict: Verdict) -> Option<LandingId> {
-        let Grant { attempt, token, .. } = *grant;
-        match self.ask("regatta", Command::ReportJudged { attempt, token, verdict, findings: Findings::default() }) {
-            Outcome::Judged { landing } => landing,
+    pub(crate) fn report_verdict(
+        &mut self,
+        grant: &PollGrant,
+        verdict: WorkVerdict,
+    ) -> Option<LandingId> {
+        let PollGrant { attempt, token, .. } = *grant;
+        match self.ask(
+            "regatta",
+            Command::ReportWorkVerdict {
+                attempt,
+                token,
+                verdict,
+                findings: WorkFindings::default(),
+            },
+        ) {
+            CommandOutcome::Judged { landing } => landing,
             other => panic!("{other:?}"),
         }
     }
 
     /// Finishes the attempt; its checks fail.
-    pub(crate) fn fail_once(&mut self, grant: &Grant) {
+    pub(crate) fn fail_once(&mut self, grant: &PollGrant) {
         self.finish(grant);
-        self.judge(grant, Verdict::Failed { reason: "1 test failed".into() });
+        self.report_verdict(
+            grant,
+            WorkVerdict::Failed {
+                reason: "1 test failed".into(),
+            },
+        );
     }
 
     /// Finishes the attempt; its checks pass, and the work enters the landing queue.
-    pub(crate) fn submit(&mut self, grant: &Grant) -> LandingId {
+    pub(crate) fn submit(&mut self, grant: &PollGrant) -> LandingId {
         self.finish(grant);
-        let changed: Vec<String> = self.task(grant.task).files.iter().map(|it| it.as_str().replace('*', "x")).collect();
-        let changed = if changed.is_empty() { vec!["notes.txt".to_owned()] } else { changed };
-        let verdict = Verdict::Passed { commit: commit(0xc0 + grant.attempt.0), base: commit(self.trunk), changed };
-        self.judge(grant, verdict).expect("work that passed its checks is queued")
+        let changed: Vec<String> = self
+            .task(grant.task)
+            .files
+            .iter()
+            .map(|it| it.as_str().replace('*', "x"))
+            .collect();
+        let changed = if changed.is_empty() {
+            vec!["notes.txt".to_owned()]
+        } else {
+            changed
+        };
+        let verdict = WorkVerdict::Passed {
+            commit: commit(0xc0 + grant.attempt.0),
+            base: commit(self.trunk),
+            changed,
+        };
+        self.report_verdict(grant, verdict)
+            .expect("work that passed its checks is queued")
     }
 
     // Landings.
 
-    pub(crate) fn tried(&mut self, landing: LandingId, found: Tried) {
-        self.ask("regatta", Command::ReportTried { landing, found });
+    pub(crate) fn report_trial(&mut self, landing: LandingId, found: TrialOutcome) {
+        self.ask(
+            "regatta",
+            Command::ReportTrial {
+                landing,
+                outcome: found,
+            },
+        );
     }
 
     /// Reports that the merge onto the trunk passed its checks.
-    pub(crate) fn merge(&mut self, landing: LandingId) {
-        let found = Tried::Passed { old: commit(self.trunk), new: commit(self.trunk + 1), carries: vec![] };
-        self.tried(landing, found);
+    pub(crate) fn pass_trial(&mut self, landing: LandingId) {
+        let found = TrialOutcome::Passed {
+            old: commit(self.trunk),
+            new: commit(self.trunk + 1),
+            carries: vec![],
+        };
+        self.report_trial(landing, found);
     }
 
     /// Reports a failed validation twice, because the first failure is tried again.
-    pub(crate) fn red(&mut self, landing: LandingId, reason: &str) {
+    pub(crate) fn fail_trials(&mut self, landing: LandingId, reason: &str) {
         for _ in 0..2 {
-            self.tried(landing, Tried::Red { reason: reason.into(), output: None, settled: vec![] });
+            self.report_trial(
+                landing,
+                TrialOutcome::Failed {
+                    reason: reason.into(),
+                    output: None,
+                    settled: vec![],
+                },
+            );
         }
     }
 
-    pub(crate) fn moved(&mut self, landing: LandingId, found: Moved) {
-        let fence = self.fence(landing);
-        if found == Moved::Moved {
+    pub(crate) fn report_move(&mut self, landing: LandingId, found: MoveOutcome) {
+        let fence = self.fence_of(landing);
+        if found == MoveOutcome::Moved {
             self.trunk += 1;
         }
-        self.ask("regatta", Command::ReportMoved { landing, fence, found });
+        self.ask(
+            "regatta",
+            Command::ReportTrunkMove {
+                landing,
+                fence,
+                outcome: found,
+            },
+        );
     }
 
-    pub(crate) fn fence(&self, landing: LandingId) -> u64 {
+    pub(crate) fn fence_of(&self, landing: LandingId) -> u64 {
         match self.board.landings.get(&landing).map(|it| &it.state) {
-            Some(regatta_core::landing::State::Moving { fence, .. }) => *fence,
+            Some(regatta_core::landing::LandingState::Moving { fence, .. }) => *fence,
             other => panic!("{landing} does not move the trunk: {other:?}"),
         }
     }
 
-    pub(crate) fn land(&mut self, landing: LandingId) {
-        self.merge(landing);
-        self.moved(landing, Moved::Moved);
+    pub(crate) fn move_and_land(&mut self, landing: LandingId) {
+        self.pass_trial(landing);
+        self.report_move(landing, MoveOutcome::Moved);
     }
 
-    pub(crate) fn finish_and_land(&mut self, grant: &Grant) {
+    pub(crate) fn finish_and_land(&mut self, grant: &PollGrant) {
         let landing = self.submit(grant);
-        self.land(landing);
-        assert_eq!(self.status(grant.task), Status::Completed);
+        self.move_and_land(landing);
+        assert_eq!(self.status(grant.task), TaskStatus::Completed);
     }
 
     /// Returns the state of a landing as one word.
-    pub(crate) fn landing(&self, id: LandingId) -> &'static str {
-        use regatta_core::landing::State;
+    pub(crate) fn landing_state(&self, id: LandingId) -> &'static str {
+        use regatta_core::landing::LandingState;
         match self.board.landings.get(&id).map(|it| &it.state) {
             None => "gone",
-            Some(State::Queued) => "queued",
-            Some(State::Trying { .. }) => "trying",
-            Some(State::Validated { .. }) => "validated",
-            Some(State::Moving { .. }) => "moving",
+            Some(LandingState::Queued) => "queued",
+            Some(LandingState::Trying { .. }) => "trying",
+            Some(LandingState::Validated { .. }) => "validated",
+            Some(LandingState::Moving { .. }) => "moving",
         }
     }
 
     // Claims.
 
-    pub(crate) fn hold(&mut self, name: &str, uris: &[&str]) -> Held {
-        self.hold_with(name, acquire(Owner::Agent(agent(name)), uris))
+    pub(crate) fn hold_claim(&mut self, name: &str, uris: &[&str]) -> HeldClaim {
+        self.hold_requested_claim(name, acquire(ClaimOwner::Agent(agent(name)), uris))
     }
 
-    pub(crate) fn hold_with(&mut self, name: &str, ask: Acquire) -> Held {
+    pub(crate) fn hold_requested_claim(&mut self, name: &str, ask: Acquire) -> HeldClaim {
         match self.ask(name, Command::Acquire(ask)) {
-            Outcome::Claim(Acquired::Granted { claim, token, .. }) => Held { claim, token },
+            CommandOutcome::Claim(Acquired::Granted { claim, token, .. }) => {
+                HeldClaim { claim, token }
+            }
             other => panic!("{other:?}"),
         }
     }
 
     /// Queues a wait for a claim.
     pub(crate) fn wait_for(&mut self, name: &str, uris: &[&str], wait_ms: u64) -> WaitId {
-        let ask = Acquire { wait_ms, ..acquire(Owner::Agent(agent(name)), uris) };
+        let ask = Acquire {
+            wait_ms,
+            ..acquire(ClaimOwner::Agent(agent(name)), uris)
+        };
         match self.ask(name, Command::Acquire(ask)) {
-            Outcome::Claim(Acquired::Waiting { wait, .. }) => wait,
+            CommandOutcome::Claim(Acquired::Waiting { wait, .. }) => wait,
             other => panic!("{other:?}"),
         }
     }
 
     /// Returns the claim that a wait was granted, if any.
-    pub(crate) fn granted_from(&self, wait: WaitId) -> Option<Held> {
+    pub(crate) fn claim_from_wait(&self, wait: WaitId) -> Option<HeldClaim> {
         self.board
             .claims
             .values()
             .find(|it| it.from_wait == Some(wait))
-            .map(|it| Held { claim: it.id, token: it.token })
+            .map(|it| HeldClaim {
+                claim: it.id,
+                token: it.token,
+            })
     }
 
-    pub(crate) fn release(&mut self, name: &str, held: Held) {
-        self.ask(name, Command::Release { claim: held.claim, token: held.token });
+    pub(crate) fn release(&mut self, name: &str, held: HeldClaim) {
+        self.ask(
+            name,
+            Command::Release {
+                claim: held.claim,
+                token: held.token,
+            },
+        );
     }
 
-    pub(crate) fn owner_of(&self, text: &str) -> Option<Owner> {
+    pub(crate) fn owner_of(&self, text: &str) -> Option<ClaimOwner> {
         let asked = uri(text);
-        self.board.claims.values().find(|it| it.uris.iter().any(|it| it.overlaps(&asked))).map(|it| it.owner.clone())
+        self.board
+            .claims
+            .values()
+            .find(|it| it.uris.iter().any(|it| it.overlaps(&asked)))
+            .map(|it| it.owner.clone())
     }
 
     // The log.
 
     /// Returns the kinds of the events since a revision.
     pub(crate) fn kinds_since(&self, revision: u64) -> Vec<&'static str> {
-        self.log.iter().filter(|it| it.revision > revision).map(|it| it.event.kind()).collect()
+        self.log
+            .iter()
+            .filter(|it| it.revision > revision)
+            .map(|it| it.event.kind())
+            .collect()
     }
 
     pub(crate) fn count(&self, kind: &str) -> usize {
@@ -610,8 +828,8 @@ impl World {
     }
 }
 
-pub(crate) fn registers(name: &str, max_tasks: u32) -> Register {
-    Register {
+pub(crate) fn registration(name: &str, max_tasks: u32) -> RegisterAgent {
+    RegisterAgent {
         name: agent(name),
         runtime: Runtime::Outside,
         role: Role::Worker,
@@ -622,14 +840,14 @@ pub(crate) fn registers(name: &str, max_tasks: u32) -> Register {
     }
 }
 
-pub(crate) fn polled(outcome: Outcome) -> Option<Grant> {
+pub(crate) fn grant_of_poll(outcome: CommandOutcome) -> Option<PollGrant> {
     match outcome {
-        Outcome::Polled(grant) => grant,
+        CommandOutcome::Polled(grant) => grant,
         other => panic!("{other:?}"),
     }
 }
 
-pub(crate) fn finishes(grant: &Grant) -> Command {
+pub(crate) fn finish_command(grant: &PollGrant) -> Command {
     Command::Finish {
         task: grant.task,
         attempt: grant.attempt,
@@ -640,10 +858,14 @@ pub(crate) fn finishes(grant: &Grant) -> Command {
     }
 }
 
-pub(crate) fn exits(grant: &Grant, how: regatta_core::attempt::Exited) -> Command {
-    Command::ReportExited { attempt: grant.attempt, token: grant.token, how }
+pub(crate) fn exit_command(grant: &PollGrant, how: regatta_core::attempt::ProgramExit) -> Command {
+    Command::ReportExited {
+        attempt: grant.attempt,
+        token: grant.token,
+        exit: how,
+    }
 }
 
-pub(crate) fn owner_attempt(id: AttemptId) -> Owner {
-    Owner::Attempt(id)
+pub(crate) fn attempt_owner(id: AttemptId) -> ClaimOwner {
+    ClaimOwner::Attempt(id)
 }

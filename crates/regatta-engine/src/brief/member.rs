@@ -1,31 +1,52 @@
 //! The prompt with which the session of a team's member begins: its name and role, the other
 //! members, and how messages reach it.
 
-use regatta_core::launch::Standing;
-use regatta_core::team::{Member, Team};
+use regatta_core::launch::SessionOf;
+use regatta_core::team::{Team, TeamMember};
 
 use crate::Engine;
-use crate::perform::Scene;
+use crate::perform::AttemptContext;
 
 use super::tools;
 
 /// Returns the first prompt of a member's session. It asks for one short answer, which proves that
 /// the model responds.
-pub(super) fn prompt(engine: &Engine, scene: &Scene, standing: &Standing) -> String {
+pub(super) fn prompt(engine: &Engine, scene: &AttemptContext, standing: &SessionOf) -> String {
     let board = engine.board();
-    let team = board.launches.get(&standing.launch).and_then(|it| board.teams.get(&it.team)).cloned();
-    let Some(team) = team else { return format!("You are {}.\n", scene.attempt.agent) };
-    let Some(member) = team.member(&standing.member) else { return format!("You are {}.\n", scene.attempt.agent) };
-    let are_served = engine.shared.settings.tools.is_some();
-    let agent = board.agents.get(&scene.attempt.agent).filter(|agent| are_served && agent.runtime.has_tools());
-    let tools = agent.map(|agent| tools::section(agent.role, true)).unwrap_or_default();
-    words(&team, member, &scene.attempt.notes, &tools)
+    let team = board
+        .launches
+        .get(&standing.launch)
+        .and_then(|it| board.teams.get(&it.team))
+        .cloned();
+    let Some(team) = team else {
+        return format!("You are {}.\n", scene.attempt.agent);
+    };
+    let Some(member) = team.member(&standing.member) else {
+        return format!("You are {}.\n", scene.attempt.agent);
+    };
+    let are_served = engine.shared.settings.tool_server.is_some();
+    let agent = board
+        .agents
+        .get(&scene.attempt.agent)
+        .filter(|agent| are_served && agent.runtime.has_tools());
+    let tools = agent
+        .map(|agent| tools::section(agent.role, true))
+        .unwrap_or_default();
+    member_prompt(&team, member, &scene.attempt.notes, &tools)
 }
 
 /// Writes the prompt of a member.
-fn words(team: &Team, member: &Member, notes: &[String], tools: &str) -> String {
-    let rank = if member.name == team.lead.name { "the lead" } else { "a member" };
-    let mut text = format!("You are {}, {rank} of the team {}.\n\n", team.agent(&member.name), team.name);
+fn member_prompt(team: &Team, member: &TeamMember, notes: &[String], tools: &str) -> String {
+    let rank = if member.name == team.lead.name {
+        "the lead"
+    } else {
+        "a member"
+    };
+    let mut text = format!(
+        "You are {}, {rank} of the team {}.\n\n",
+        team.agent(&member.name),
+        team.name
+    );
     if let Some(role) = &member.role {
         text += &format!("## ROLE\n{}\n\n", role.trim());
     }
@@ -34,14 +55,24 @@ fn words(team: &Team, member: &Member, notes: &[String], tools: &str) -> String 
     }
     text += "## THE TEAM\n";
     for other in team.roster() {
-        let rank = if other.name == team.lead.name { "lead" } else { "member" };
-        let role = other.role.as_deref().map(|it| format!(": {}", first_line(it))).unwrap_or_default();
+        let rank = if other.name == team.lead.name {
+            "lead"
+        } else {
+            "member"
+        };
+        let role = other
+            .role
+            .as_deref()
+            .map(|it| format!(": {}", first_line(it)))
+            .unwrap_or_default();
         text += &format!("- @{} ({rank}){role}\n", team.agent(&other.name));
     }
     text += "\n## RULES\n\
-        - Your working directory is your own copy of the repository. Nothing that you change there lands: work that is to \
+        - Your working directory is your own copy of the repository. Nothing that you change there \
+        lands: work that is to \
         land is done as a task, in a session of its own that is started for you.\n\
-        - Messages for you arrive here by themselves, between two turns. Answer with `msg_send`, or `regatta msg send`.\n";
+        - Messages for you arrive here by themselves, between two turns. Answer with `msg_send`, \
+        or `regatta msg send`.\n";
     if let Some(cwd) = &member.cwd {
         text += &format!("- Your part of the repository is {cwd}: begin there.\n");
     }
@@ -50,11 +81,18 @@ fn words(team: &Team, member: &Member, notes: &[String], tools: &str) -> String 
     for note in notes {
         text += &format!("{}\n\n", note.trim());
     }
-    text + "Do not begin anything now. Answer with one short sentence that you are there, and end your turn.\n"
+    text + "Do not begin anything now. Answer with one short sentence that you are there, and end \
+        your turn.\n"
 }
 
 fn first_line(text: &str) -> String {
-    text.trim().lines().next().unwrap_or_default().chars().take(200).collect()
+    text.trim()
+        .lines()
+        .next()
+        .unwrap_or_default()
+        .chars()
+        .take(200)
+        .collect()
 }
 
 #[cfg(test)]
@@ -65,8 +103,12 @@ mod tests {
 
     #[test]
     fn the_brief_of_a_member_names_its_team_and_role() {
-        let named = |it: &str| Member::named(MemberName::new(it).unwrap());
-        let tom = Member { role: Some("tests\nand more".into()), cwd: Some("web".into()), ..named("tom") };
+        let named = |it: &str| TeamMember::named(MemberName::new(it).unwrap());
+        let tom = TeamMember {
+            role: Some("tests\nand more".into()),
+            cwd: Some("web".into()),
+            ..named("tom")
+        };
         let team = Team {
             name: TeamName::new("harbour").unwrap(),
             project: ProjectName::new("shop").unwrap(),
@@ -74,16 +116,25 @@ mod tests {
             members: vec![tom.clone()],
             environments: BTreeMap::new(),
             launch: None,
-            again: false,
-            deleted_wall: None,
-            created_wall: 0,
-            updated_wall: 0,
+            relaunch_after_stop: false,
+            deleted_unix_ms: None,
+            created_unix_ms: 0,
+            updated_unix_ms: 0,
             extra: BTreeMap::new(),
         };
-        let text = words(&team, &tom, &["the old session left this".into()], "");
-        assert!(text.starts_with("You are harbour/tom, a member of the team harbour."), "{text}");
-        assert!(text.contains("- @harbour/amy (lead)\n- @harbour/tom (member): tests\n"), "{text}");
-        assert!(text.contains("begin there") && text.contains("the old session left this"), "{text}");
-        assert!(words(&team, &team.lead, &[], "").contains("the lead of the team harbour"));
+        let text = member_prompt(&team, &tom, &["the old session left this".into()], "");
+        assert!(
+            text.starts_with("You are harbour/tom, a member of the team harbour."),
+            "{text}"
+        );
+        assert!(
+            text.contains("- @harbour/amy (lead)\n- @harbour/tom (member): tests\n"),
+            "{text}"
+        );
+        assert!(
+            text.contains("begin there") && text.contains("the old session left this"),
+            "{text}"
+        );
+        assert!(member_prompt(&team, &team.lead, &[], "").contains("the lead of the team harbour"));
     }
 }

@@ -5,11 +5,11 @@
 //! A short briefing is part of the prompt instead, because reading a file costs a turn of the
 //! model, and so is a briefing that cannot be written to a file.
 
-mod leading; // the section of a lead
+mod fixup; // the section of a fix-up
+mod lead; // the section of a lead
 mod member; // the prompt of a team's member
-mod mending; // the section of a fix-up
-mod outcome; // how to end the work, and the format of a result
 mod pitfalls; // common mistakes by language
+mod result_schema; // how to end the work, and the format of a result
 mod sections; // GOALS, HISTORY, INTEL, TASK, PROTOCOL
 mod tools; // the list of Regatta's own tools
 
@@ -18,96 +18,114 @@ use std::io;
 use std::path::Path;
 
 use regatta_core::agent::Role;
-use regatta_core::attempt::{Attempt, Cause};
+use regatta_core::attempt::{Attempt, AttemptCause};
 use regatta_core::project::{Project, RuleAction};
-use regatta_core::scope::Found;
-use regatta_core::task::{Duty, Expects, IssueType, Task};
-use regatta_core::{agent, failure, standing};
+use regatta_core::scope_escape::EscapeSource;
+use regatta_core::task::{Expects, IssueType, Task, TaskDuty};
+use regatta_core::{agent, failure, project_rules};
 
-pub use tools::{LEADS_TOOLS, WORKERS_TOOLS};
+pub use tools::{LEAD_TOOLS, WORKER_TOOLS};
 
-use crate::perform::Scene;
-use crate::{Engine, keep};
+use crate::perform::AttemptContext;
+use crate::{Engine, artifacts};
 
 /// The directory of a workspace that belongs to Regatta and is never captured.
-pub(crate) const OURS: &str = ".regatta";
+pub(crate) const REGATTA_DIR: &str = ".regatta";
 
 /// The path of the briefing in the workspace.
-pub(crate) const BRIEFING: &str = ".regatta/briefing.md";
+pub(crate) const BRIEFING_PATH: &str = ".regatta/briefing.md";
 
 /// The largest number of earlier changed files that a prompt names.
-const MOST_NAMED: usize = 50;
+const MAX_FILES_NAMED: usize = 50;
 
 /// Returns the prompt of an attempt as of now. Before a `fresh` start, also writes the briefing to
 /// its file if possible.
-pub(crate) fn prompt_of(engine: &Engine, scene: &Scene, fresh: bool) -> String {
-    let redact = |text: &str| (engine.shared.settings.redact.0)(text);
-    if let Some(standing) = &scene.attempt.standing {
+pub(crate) fn attempt_prompt(engine: &Engine, scene: &AttemptContext, fresh: bool) -> String {
+    let redact = |text: &str| (engine.shared.settings.redactor.0)(text);
+    if let Some(standing) = &scene.attempt.session_of {
         return redact(&member::prompt(engine, scene, standing));
     }
     let board = engine.board();
     let agent = board.agents.get(&scene.attempt.agent);
-    let has_tools = engine.shared.settings.tools.is_some() && agent.is_some_and(|agent| agent.runtime.has_tools());
-    let is_schema_shared = outcome::is_shared(engine, scene);
-    let order = scene.order();
-    let ending = outcome::rules(&scene.task, has_tools, is_schema_shared);
+    let has_tools = engine.shared.settings.tool_server.is_some()
+        && agent.is_some_and(|agent| agent.runtime.has_tools());
+    let is_schema_shared = result_schema::should_share_schema(engine, scene);
+    let order = scene.spec();
+    let ending = result_schema::ending_rules(&scene.task, has_tools, is_schema_shared);
     let briefing = sections::briefing(engine, scene, &ending);
-    let file = redact(&briefing.file());
-    let is_written = engine.site(scene).brief(&order, fresh.then_some(file.as_str())).unwrap_or_else(|error| {
-        tracing::debug!(attempt = %scene.attempt.id, %error, "could not write the briefing; the prompt contains it");
+    let file = redact(&briefing.file_text());
+    let is_written = engine.site_of(scene).write_briefing(&order, fresh.then_some(file.as_str())).unwrap_or_else(|error| {
+        tracing::debug!(attempt = %scene.attempt.id, %error, "could not write the briefing; the \
+            prompt contains it");
         false
     });
     // The schema is written beside the briefing.
-    let ending = if is_written || !is_schema_shared { ending } else { outcome::rules(&scene.task, has_tools, false) };
-    let place = engine.site(scene).place(&order);
+    let ending = if is_written || !is_schema_shared {
+        ending
+    } else {
+        result_schema::ending_rules(&scene.task, has_tools, false)
+    };
+    let place = engine.site_of(scene).working_dir(&order);
     let evidence = last_failure(engine, &scene.task);
-    let mending = mending::section(engine, scene);
+    let mending = fixup::section(engine, scene);
     let role = agent.map_or(Role::Worker, |agent| agent.role);
     let tools = if has_tools {
-        tools::section(role, scene.task.duty.is_none() || scene.task.converses())
+        tools::section(
+            role,
+            scene.task.duty.is_none() || scene.task.is_conversation(),
+        )
     } else {
         String::new()
     };
-    let leading = leading::section(&board, scene, has_tools, engine.now());
-    let inlined = briefing.inlined();
+    let leading = lead::section(&board, scene, has_tools, engine.now());
+    let inlined = briefing.inlined_text();
     let is_inlined = !is_written || inlined.len() <= sections::MAX_INLINED_BYTES;
-    let told = Told {
-        leading: leading.as_deref(),
+    let told = PromptParts {
+        lead: leading.as_deref(),
         briefing: is_inlined.then_some(inlined.as_str()),
         evidence: evidence.as_deref(),
-        mending: mending.as_deref(),
+        fixup: mending.as_deref(),
         tools: &tools,
         ending: &ending,
         workspace: place.as_deref(),
     };
-    redact(&prompt(&scene.task, &scene.project, &scene.attempt, &told))
+    redact(&assemble_prompt(
+        &scene.task,
+        &scene.project,
+        &scene.attempt,
+        &told,
+    ))
 }
 
 /// Writes the briefing into Regatta's directory of a workspace. An earlier attempt may have left
 /// anything there, so links in it are never followed (S6).
-pub(crate) fn write(workspace: &Path, text: &str) -> io::Result<()> {
+pub(crate) fn write_briefing(workspace: &Path, text: &str) -> io::Result<()> {
     let real = |it: &Path| it.symlink_metadata().is_ok_and(|it| it.is_dir());
     if !real(workspace) {
         return Err(io::Error::other("there is no workspace"));
     }
-    let ours = workspace.join(OURS);
+    let ours = workspace.join(REGATTA_DIR);
     if !real(&ours) {
         match fs::remove_file(&ours) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => fs::create_dir(&ours)?,
         }
     }
-    keep::write(&workspace.join(BRIEFING), text.as_bytes())?;
-    outcome::write(workspace)?;
+    artifacts::write_atomically(&workspace.join(BRIEFING_PATH), text.as_bytes())?;
+    result_schema::write_schema(workspace)?;
     // The agent's own git ignores the directory too.
     let info = workspace.join(".git").join("info");
     if real(&workspace.join(".git")) && (real(&info) || fs::create_dir(&info).is_ok()) {
         let exclude = info.join("exclude");
         let plain = exclude.symlink_metadata().map_or(true, |it| it.is_file());
-        let old = if plain { fs::read_to_string(&exclude).unwrap_or_default() } else { String::new() };
-        let line = format!("/{OURS}/");
+        let old = if plain {
+            fs::read_to_string(&exclude).unwrap_or_default()
+        } else {
+            String::new()
+        };
+        let line = format!("/{REGATTA_DIR}/");
         if plain && !old.lines().any(|it| it == line) {
-            keep::write(&exclude, format!("{old}{line}\n").as_bytes())?;
+            artifacts::write_atomically(&exclude, format!("{old}{line}\n").as_bytes())?;
         }
     }
     Ok(())
@@ -119,28 +137,28 @@ const MAX_LEFT_OUT_FILES: usize = 20;
 /// Returns the output of the last attempt's failed check, if the attempt failed because of one.
 fn last_failure(engine: &Engine, task: &Task) -> Option<String> {
     let attempts = engine.history().attempts_of(task.id).ok()?;
-    let last = attempts.iter().rev().find(|it| it.ended.is_some())?;
-    if last.ended.as_ref()?.cause != Cause::Invalid {
+    let last = attempts.iter().rev().find(|it| it.end.is_some())?;
+    if last.end.as_ref()?.cause != AttemptCause::Invalid {
         return None;
     }
-    let found = keep::read_evidence(engine, last.id).ok()?;
+    let found = artifacts::read_evidence(engine, last.id).ok()?;
     let failed = found.iter().find(|it| !it.passed)?;
     let first = failure::first_error(&failed.output);
     let first = first.map_or(String::new(), |first| format!("First error: {first}\n"));
     let output = failure::excerpt(failed.output.trim(), 8 * 1024);
-    Some(format!("{}\n{first}```\n{output}\n```", failed.how))
+    Some(format!("{}\n{first}```\n{output}\n```", failed.outcome))
 }
 
 /// The parts of a prompt besides the task's own text.
-struct Told<'a> {
+struct PromptParts<'a> {
     /// The state of the mission, for a lead.
-    leading: Option<&'a str>,
+    lead: Option<&'a str>,
     /// The sections of the briefing, if the prompt contains them.
     briefing: Option<&'a str>,
     /// The output of the last attempt's failed check.
     evidence: Option<&'a str>,
     /// The section of a fix-up.
-    mending: Option<&'a str>,
+    fixup: Option<&'a str>,
     /// The list of tools.
     tools: &'a str,
     /// The rules about the end of the attempt.
@@ -152,32 +170,42 @@ struct Told<'a> {
 /// Returns a task's subject for a prompt. The subject of a conversation's task is the first message
 /// of an outside person, so it is replaced: it does not describe later turns, and such text may
 /// stand in a prompt only inside a fence (S14).
-pub(super) fn subject(task: &Task) -> &str {
+pub(super) fn prompt_subject(task: &Task) -> &str {
     match task.duty {
-        Some(Duty::Converse { .. }) => "what people ask for in an outside thread",
+        Some(TaskDuty::Converse { .. }) => "what people ask for in an outside thread",
         _ => &task.subject,
     }
 }
 
 /// Puts the prompt together from the task and the other parts.
-fn prompt(task: &Task, project: &Project, attempt: &Attempt, told: &Told<'_>) -> String {
-    let order =
-        if task.description.trim().is_empty() { String::new() } else { format!("{}\n\n", task.description.trim()) };
+fn assemble_prompt(
+    task: &Task,
+    project: &Project,
+    attempt: &Attempt,
+    told: &PromptParts<'_>,
+) -> String {
+    let order = if task.description.trim().is_empty() {
+        String::new()
+    } else {
+        format!("{}\n\n", task.description.trim())
+    };
     // A fix-up's prompt begins with the work to do now, because the task itself is done.
-    let mut text = match told.mending {
-        None => format!("# {}: {}\n\n{order}", task.id, subject(task)),
+    let mut text = match told.fixup {
+        None => format!("# {}: {}\n\n{order}", task.id, prompt_subject(task)),
         Some(mending) => format!("# Fix-up of {}\n\n{mending}", task.id),
     };
     if told.briefing.is_none() {
         text += &format!(
-            "First read {BRIEFING}: the project's goals, what happened to these files before, and what earlier tasks \
+            "First read {BRIEFING_PATH}: the project's goals, what happened to these files before, \
+             and what earlier tasks \
              learned.\n\n"
         );
     }
-    text += told.leading.unwrap_or_default();
+    text += told.lead.unwrap_or_default();
     let manifest = task.manifest();
     if !manifest.is_empty() {
-        text += "## FILE MANIFEST\nChange only these files. Regatta leaves every other change out of the work. ";
+        text += "## FILE MANIFEST\nChange only these files. Regatta leaves every other change out \
+            of the work. ";
         text += if told.tools.is_empty() {
             "If another file needs a change, name it under `scope_escapes` in your result.\n"
         } else {
@@ -190,41 +218,46 @@ fn prompt(task: &Task, project: &Project, attempt: &Attempt, told: &Told<'_>) ->
     }
     let changed: Vec<&String> = attempt.gates.iter().flat_map(|it| &it.files).collect();
     if !changed.is_empty() {
-        text += "## CHANGED BEFORE YOU\nThe previous wave changed these files of your manifest. Read them again: the task may describe an \
+        text += "## CHANGED BEFORE YOU\nThe previous wave changed these files of your manifest. \
+                 Read them again: the task may describe an \
                  older state.\n";
-        for file in changed.iter().take(MOST_NAMED) {
+        for file in changed.iter().take(MAX_FILES_NAMED) {
             text += &format!("- {file}\n");
         }
-        if changed.len() > MOST_NAMED {
-            text += &format!("- and {} more\n", changed.len() - MOST_NAMED);
+        if changed.len() > MAX_FILES_NAMED {
+            text += &format!("- and {} more\n", changed.len() - MAX_FILES_NAMED);
         }
         text += "\n";
     }
-    let contract = if task.duty.is_none() { contract(task, project) } else { vec![] };
+    let contract = if task.duty.is_none() {
+        describe_validation(task, project)
+    } else {
+        vec![]
+    };
     if !contract.is_empty() {
-        text +=
-            "## VALIDATION\nRegatta accepts your work if all of this holds. It runs these checks when you are done.\n";
+        text += "## VALIDATION\nRegatta accepts your work if all of this holds. It runs these \
+            checks when you are done.\n";
         for line in contract {
             text += &format!("- {line}\n");
         }
         text += "\n";
     }
-    if task.is_work() && told.mending.is_none() {
-        text += &past(task, attempt, told.evidence);
-    } else if let (true, Some(evidence)) = (task.is_work(), told.evidence) {
+    if task.is_polled() && told.fixup.is_none() {
+        text += &describe_earlier_attempts(task, attempt, told.evidence);
+    } else if let (true, Some(evidence)) = (task.is_polled(), told.evidence) {
         text += &format!("## WHAT FAILED IN THE LAST FIX-UP\n{evidence}\n\n");
     }
     if !attempt.notes.is_empty() {
         text += match task.duty {
-            Some(Duty::Converse { .. }) => "## SAID IN THE THREAD\n",
-            Some(Duty::Lead | Duty::Answer { .. } | Duty::Triage { .. }) => "## NEWS\n",
-            Some(Duty::Plan { .. }) | None => "## SAID BY PEOPLE\n",
+            Some(TaskDuty::Converse { .. }) => "## SAID IN THE THREAD\n",
+            Some(TaskDuty::Lead | TaskDuty::Answer { .. } | TaskDuty::Triage { .. }) => "## NEWS\n",
+            Some(TaskDuty::Plan { .. }) | None => "## SAID BY PEOPLE\n",
         };
         for note in &attempt.notes {
             text += &format!("{}\n\n", note.trim());
         }
     }
-    let pitfalls = pitfalls::of(&task.files);
+    let pitfalls = pitfalls::for_files(&task.files);
     if !pitfalls.is_empty() {
         text += "## KNOWN PITFALLS\n";
         for line in pitfalls {
@@ -232,7 +265,7 @@ fn prompt(task: &Task, project: &Project, attempt: &Attempt, told: &Told<'_>) ->
         }
         text += "\n";
     }
-    let warnings = warnings(task, project);
+    let warnings = rule_warnings(task, project);
     if !warnings.is_empty() {
         text += "## STANDING RULES\n";
         for line in warnings {
@@ -240,14 +273,15 @@ fn prompt(task: &Task, project: &Project, attempt: &Attempt, told: &Told<'_>) ->
         }
         text += "\n";
     }
-    if told.mending.is_some() {
+    if told.fixup.is_some() {
         text += &format!(
-            "## THE ORIGINAL TASK\nThis is done. Read it to see what the work is for; do not do it again.\n\n{}\n\n{order}",
-            subject(task)
+            "## THE ORIGINAL TASK\nThis is done. Read it to see what the work is for; do not do \
+            it again.\n\n{}\n\n{order}",
+            prompt_subject(task)
         );
     }
     text += told.tools;
-    text += &rules(task, attempt, told);
+    text += &work_rules(task, attempt, told);
     if let Some(briefing) = told.briefing {
         text += briefing;
     }
@@ -255,11 +289,12 @@ fn prompt(task: &Task, project: &Project, attempt: &Attempt, told: &Told<'_>) ->
 }
 
 /// Describes the earlier attempts: unfinished work, the reason of the failure, and left-out edits.
-fn past(task: &Task, attempt: &Attempt, evidence: Option<&str>) -> String {
+fn describe_earlier_attempts(task: &Task, attempt: &Attempt, evidence: Option<&str>) -> String {
     let mut text = String::new();
     match (&attempt.resumes, &task.reason) {
         (Some(resume), reason) => {
-            text += "## UNFINISHED WORK\nThis task was begun before, and what was done so far is in your working directory: \
+            text += "## UNFINISHED WORK\nThis task was begun before, and what was done so far is \
+                in your working directory: \
                 look at `git status` and `git diff` first, then go on from there.\n";
             if let Some(reason) = reason {
                 text += &format!("Why it is not done: {reason}\n");
@@ -269,90 +304,132 @@ fn past(task: &Task, attempt: &Attempt, evidence: Option<&str>) -> String {
             }
             text += "\n";
         }
-        (None, Some(reason)) => text += &format!("## THE LAST ATTEMPT\nIt did not pass: {reason}\n\n"),
+        (None, Some(reason)) => {
+            text += &format!("## THE LAST ATTEMPT\nIt did not pass: {reason}\n\n")
+        }
         (None, None) => {}
     }
     if let Some(evidence) = evidence {
         text += &format!("## WHAT FAILED\n{evidence}\n\n");
     }
-    text + &left_out(task)
+    text + &describe_left_out_edits(task)
 }
 
 /// Lists the edits of earlier attempts that are not part of the work.
-fn left_out(task: &Task) -> String {
-    let escapes = task.escapes.iter().filter(|escape| escape.found == Found::Diff);
-    let mut files: Vec<&str> = escapes.flat_map(|escape| escape.suggested_files.iter().map(String::as_str)).collect();
+fn describe_left_out_edits(task: &Task) -> String {
+    let escapes = task
+        .escapes
+        .iter()
+        .filter(|escape| escape.source == EscapeSource::Diff);
+    let mut files: Vec<&str> = escapes
+        .flat_map(|escape| escape.suggested_files.iter().map(String::as_str))
+        .collect();
     files.sort_unstable();
     files.dedup();
     if files.is_empty() {
         return String::new();
     }
-    let shown = files.iter().take(MAX_LEFT_OUT_FILES).map(|file| format!("- {file}\n")).collect::<String>();
+    let shown = files
+        .iter()
+        .take(MAX_LEFT_OUT_FILES)
+        .map(|file| format!("- {file}\n"))
+        .collect::<String>();
     let more = files.len().saturating_sub(MAX_LEFT_OUT_FILES);
-    let more = if more > 0 { format!("- and {more} more\n") } else { String::new() };
+    let more = if more > 0 {
+        format!("- and {more} more\n")
+    } else {
+        String::new()
+    };
     format!(
-        "## LEFT OUT\nAn earlier attempt changed these files, which are outside your file manifest. Those edits are no part \
-         of the work: they were left out of it, the checks run without them, and they are kept apart for a person.\n\
+        "## LEFT OUT\nAn earlier attempt changed these files, which are outside your file \
+         manifest. Those edits are no part \
+         of the work: they were left out of it, the checks run without them, and they are kept \
+         apart for a person.\n\
          {shown}{more}If the work needs them, report it as a scope escape.\n\n"
     )
 }
 
 /// Returns the sentences of the standing rules that the task meets.
-fn warnings(task: &Task, project: &Project) -> Vec<String> {
-    standing::at_start(&project.settings.rule, task.issue_type, &task.files)
+fn rule_warnings(task: &Task, project: &Project) -> Vec<String> {
+    project_rules::rules_at_start(&project.settings.rule, task.issue_type, &task.files)
         .iter()
         .map(|it| match (it.rule.action, &it.rule.pattern) {
             (RuleAction::Block, Some(pattern)) => {
-                format!("{} A line with {pattern:?} keeps the work from landing.", it.words())
+                format!(
+                    "{} A line with {pattern:?} keeps the work from landing.",
+                    it.sentence()
+                )
             }
-            (_, Some(pattern)) => format!("{} It looks for {pattern:?}.", it.words()),
-            _ => it.words(),
+            (_, Some(pattern)) => format!("{} It looks for {pattern:?}.", it.sentence()),
+            _ => it.sentence(),
         })
         .collect()
 }
 
 /// Returns the section about the working directory and the end of the attempt.
-fn rules(task: &Task, attempt: &Attempt, told: &Told<'_>) -> String {
-    let place = told.workspace.map_or(String::new(), |path| format!(", {},", path.display()));
+fn work_rules(task: &Task, attempt: &Attempt, told: &PromptParts<'_>) -> String {
+    let place = told
+        .workspace
+        .map_or(String::new(), |path| format!(", {},", path.display()));
     let own_copy = format!(
-        "- Your working directory{place} is your own copy of the repository. Work only there. You may commit, but need not: \
+        "- Your working directory{place} is your own copy of the repository. Work only there. You \
+         may commit, but need not: \
          Regatta takes the files as they are on disk.\n"
     );
-    let is_work = task.duty.is_none() && (task.expects == Expects::Changes || !task.manifest().is_empty());
-    let work = if attempt.bare {
+    let is_work =
+        task.duty.is_none() && (task.expects == Expects::Changes || !task.manifest().is_empty());
+    let work = if attempt.no_workspace {
         "- You have no copy of the repository. Answer from what is said here.\n".to_owned()
     } else if is_work {
         own_copy
             + "- Do not merge, push or switch branches. Regatta lands your work.\n\
-               - Look for existing functions and types before you write new ones, and use their signatures as they are.\n"
-    } else if task.converses() {
+               - Look for existing functions and types before you write new ones, and use their \
+               signatures as they are.\n"
+    } else if task.is_conversation() {
         own_copy
-            + "- Do not merge, push or switch branches. Regatta keeps your changes on a branch of the conversation.\n"
+            + "- Do not merge, push or switch branches. Regatta keeps your changes on a branch of \
+                the conversation.\n"
     } else {
-        format!("- Your working directory{place} is a copy of the repository to read. Change nothing in it.\n")
+        format!(
+            "- Your working directory{place} is a copy of the repository to read. Change nothing \
+            in it.\n"
+        )
     };
     format!("## RULES\n{work}{}", told.ending)
 }
 
 /// Describes the task's contract, in the order in which it is checked.
-fn contract(task: &Task, project: &Project) -> Vec<String> {
+fn describe_validation(task: &Task, project: &Project) -> Vec<String> {
     let it = &task.validation;
-    let exist = it.files_exist.iter().map(|file| format!("the file {file} exists"));
-    let content = it.content_check.iter().map(|check| format!("{} contains {:?}", check.file, check.pattern));
-    let commands =
-        it.lint.iter().chain(&it.tests).chain(&project.validation).map(|command| format!("`{command}` exits with 0"));
+    let exist = it
+        .files_exist
+        .iter()
+        .map(|file| format!("the file {file} exists"));
+    let content = it
+        .content_check
+        .iter()
+        .map(|check| format!("{} contains {:?}", check.file, check.pattern));
+    let commands = it
+        .lint
+        .iter()
+        .chain(&it.tests)
+        .chain(&project.validation)
+        .map(|command| format!("`{command}` exits with 0"));
     exist.chain(content).chain(commands).collect()
 }
 
 /// Returns the model's effort: the task's setting, otherwise the agent's, otherwise the usual one
 /// for the kind of work.
 pub(crate) fn effort(task: &Task, profile: &agent::Profile) -> Option<String> {
-    if task.standing.is_some() {
+    if task.session_of.is_some() {
         return profile.effort.clone(); // a team's member does work of every kind
     }
     let usual = match (task.expects, task.issue_type) {
         (Expects::Report, _) | (_, IssueType::Docs | IssueType::Chore) => "low",
         (_, IssueType::Feature | IssueType::Bug | IssueType::Task | IssueType::Ci) => "high",
     };
-    task.effort.clone().or_else(|| profile.effort.clone()).or_else(|| Some(usual.to_owned()))
+    task.effort
+        .clone()
+        .or_else(|| profile.effort.clone())
+        .or_else(|| Some(usual.to_owned()))
 }

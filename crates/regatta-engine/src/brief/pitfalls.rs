@@ -3,10 +3,10 @@
 use regatta_core::pattern::PathPattern;
 
 /// The largest number of lines in one prompt.
-const MOST: usize = 8;
+const MAX_PITFALLS: usize = 8;
 
 /// Returns the pitfalls of the languages of these files.
-pub(crate) fn of(files: &[PathPattern]) -> Vec<&'static str> {
+pub(crate) fn for_files(files: &[PathPattern]) -> Vec<&'static str> {
     let ends = |endings: &[&str]| {
         files.iter().any(|file| {
             let name = file.as_str().rsplit('/').next().unwrap_or_default();
@@ -14,33 +14,37 @@ pub(crate) fn of(files: &[PathPattern]) -> Vec<&'static str> {
         })
     };
     let mut found: Vec<&'static str> = Vec::new();
-    for (endings, lines) in TABLE {
+    for (endings, lines) in PITFALLS {
         if ends(endings) {
             found.extend(*lines);
         }
     }
-    found.truncate(MOST);
+    found.truncate(MAX_PITFALLS);
     found
 }
 
 /// Endings of file names, and the pitfalls of such files.
-type Row = (&'static [&'static str], &'static [&'static str]);
+type PitfallRow = (&'static [&'static str], &'static [&'static str]);
 
-const TABLE: &[Row] = &[
+const PITFALLS: &[PitfallRow] = &[
     (
         &[".go"],
         &[
-            "Go: an unused import or variable does not compile; run `go build ./...` and `go vet ./...` before you say done.",
-            "Go: tests of one package share its names; look for a helper before you write another one.",
+            "Go: an unused import or variable does not compile; run `go build ./...` and `go vet \
+            ./...` before you say done.",
+            "Go: tests of one package share its names; look for a helper before you write another \
+            one.",
             "Go: wrap errors with %w where callers compare them, and never drop one silently.",
         ],
     ),
     (
         &[".rs", "Cargo.toml"],
         &[
-            "Rust: warnings may be errors here; run the project's clippy and rustfmt before you say done.",
+            "Rust: warnings may be errors here; run the project's clippy and rustfmt before you \
+            say done.",
             "Rust: declare a new module where its parent lists modules, or it is never compiled.",
-            "Rust: do not widen a public signature to please one caller; look how the others are called.",
+            "Rust: do not widen a public signature to please one caller; look how the others are \
+            called.",
         ],
     ),
     (
@@ -48,7 +52,8 @@ const TABLE: &[Row] = &[
         &[
             "Python: a test that is not named test_* is never collected.",
             "Python: a mutable default argument is shared by all calls.",
-            "Python: an import at module level that runs code makes cycles; keep imports free of effects.",
+            "Python: an import at module level that runs code makes cycles; keep imports free of \
+            effects.",
         ],
     ),
     (
@@ -74,8 +79,14 @@ const TABLE: &[Row] = &[
             "Shell: keep to what sh knows unless the first line names bash.",
         ],
     ),
-    (&[".sql"], &["SQL: a migration that landed is never edited; add a new one."]),
-    (&[".yml", ".yaml"], &["YAML: quote values such as no, on and 1.10, which are read as something else."]),
+    (
+        &[".sql"],
+        &["SQL: a migration that landed is never edited; add a new one."],
+    ),
+    (
+        &[".yml", ".yaml"],
+        &["YAML: quote values such as no, on and 1.10, which are read as something else."],
+    ),
 ];
 
 #[cfg(test)]
@@ -84,13 +95,27 @@ mod tests {
 
     #[test]
     fn pitfalls_are_chosen_by_the_languages_of_the_files() {
-        let of = |files: &[&str]| of(&files.iter().map(|it| PathPattern::new(it).unwrap()).collect::<Vec<_>>());
+        let of = |files: &[&str]| {
+            for_files(
+                &files
+                    .iter()
+                    .map(|it| PathPattern::new(it).unwrap())
+                    .collect::<Vec<_>>(),
+            )
+        };
         assert!(of(&["src/**"]).is_empty() && of(&["README.md"]).is_empty());
-        assert!(of(&["src/*.rs"]).iter().all(|line| line.starts_with("Rust")));
+        assert!(
+            of(&["src/*.rs"])
+                .iter()
+                .all(|line| line.starts_with("Rust"))
+        );
         for name in ["at.js", "at.cjs", "src/*.jsx"] {
             let lines = of(&[name]);
-            assert!(!lines.is_empty() && lines.iter().all(|line| line.starts_with("JavaScript")), "{name}: {lines:?}");
+            assert!(
+                !lines.is_empty() && lines.iter().all(|line| line.starts_with("JavaScript")),
+                "{name}: {lines:?}"
+            );
         }
-        assert!(of(&["a.go", "b.py", "c.ts", "d.sh"]).len() == MOST);
+        assert!(of(&["a.go", "b.py", "c.ts", "d.sh"]).len() == MAX_PITFALLS);
     }
 }

@@ -2,17 +2,17 @@
 //! tokens.
 
 use regatta_core::attempt::Attempt;
-use regatta_core::gates::Says;
-use regatta_core::task::{Status, Task};
+use regatta_core::start_gates::GateVerdict;
+use regatta_core::task::{Task, TaskStatus};
 
 use crate::Engine;
-use crate::knowledge::{self, Learning};
-use crate::perform::Scene;
+use crate::perform::AttemptContext;
 use crate::ports::store::TaskFilter;
+use crate::project_learnings::{self, Learning};
 
 /// The size of a briefing in tokens; a token is about four characters.
-const BUDGET: usize = 6_000;
-const CHARS: usize = BUDGET * 4;
+const MAX_BRIEFING_TOKENS: usize = 6_000;
+const MAX_BRIEFING_CHARS: usize = MAX_BRIEFING_TOKENS * 4;
 
 /// The largest number of the mission's tasks that a briefing names.
 const MAX_TASKS_NAMED: usize = 12;
@@ -20,7 +20,7 @@ const MAX_TASKS_NAMED: usize = 12;
 const MAX_AGENTS_NAMED: usize = 10;
 
 /// The largest number of newest tasks that are searched for the history.
-const LOOKED_AT: usize = 200;
+const MAX_TASKS_SEARCHED: usize = 200;
 
 /// The size in bytes up to which a prompt contains the briefing instead of naming its file.
 pub(super) const MAX_INLINED_BYTES: usize = 2_000;
@@ -41,11 +41,19 @@ pub(super) struct Briefing {
 
 impl Briefing {
     /// Returns the text of the briefing's file. It contains every section, including empty ones.
-    pub(super) fn file(&self) -> String {
+    pub(super) fn file_text(&self) -> String {
         let mut text = format!("# BRIEFING\n{}\n", self.title);
-        for Section { name, text: body, max_chars } in &self.sections {
-            let body =
-                if body.trim().is_empty() { "Nothing is known.".to_owned() } else { cut(body.trim(), *max_chars) };
+        for Section {
+            name,
+            text: body,
+            max_chars,
+        } in &self.sections
+        {
+            let body = if body.trim().is_empty() {
+                "Nothing is known.".to_owned()
+            } else {
+                truncate_at_line(body.trim(), *max_chars)
+            };
             text += &format!("\n## {name}\n{body}\n");
         }
         text
@@ -53,11 +61,19 @@ impl Briefing {
 
     /// Returns the part of the briefing that a prompt contains: the sections that are not empty and
     /// not in the prompt already.
-    pub(super) fn inlined(&self) -> String {
+    pub(super) fn inlined_text(&self) -> String {
         let mut text = String::new();
-        for Section { name, text: body, max_chars } in &self.sections {
+        for Section {
+            name,
+            text: body,
+            max_chars,
+        } in &self.sections
+        {
             if !body.trim().is_empty() && *name != PROTOCOL {
-                text += &format!("\n## {name}\n{}\n", cut(body.trim(), *max_chars));
+                text += &format!(
+                    "\n## {name}\n{}\n",
+                    truncate_at_line(body.trim(), *max_chars)
+                );
             }
         }
         text
@@ -68,22 +84,47 @@ impl Briefing {
 const PROTOCOL: &str = "PROTOCOL";
 
 /// Returns the briefing of an attempt. `ending` is the rules about the end of the attempt.
-pub(super) fn briefing(engine: &Engine, scene: &Scene, ending: &str) -> Briefing {
-    let past = past(engine, scene);
+pub(super) fn briefing(engine: &Engine, scene: &AttemptContext, ending: &str) -> Briefing {
+    let past = ended_tasks(engine, scene);
     Briefing {
-        title: format!("{} {} (attempt {})", scene.task.id, super::subject(&scene.task), scene.attempt.id),
+        title: format!(
+            "{} {} (attempt {})",
+            scene.task.id,
+            super::prompt_subject(&scene.task),
+            scene.attempt.id
+        ),
         sections: vec![
-            Section { name: "GOALS", text: goals(engine, scene), max_chars: CHARS / 8 },
-            Section { name: "HISTORY", text: history(&scene.task, &past), max_chars: CHARS / 4 },
-            Section { name: "INTEL", text: intel(engine, scene), max_chars: CHARS / 3 },
-            Section { name: "TASK", text: task(engine, scene), max_chars: CHARS / 8 },
-            Section { name: PROTOCOL, text: protocol(engine, scene, ending), max_chars: CHARS / 8 },
+            Section {
+                name: "GOALS",
+                text: goals_section(engine, scene),
+                max_chars: MAX_BRIEFING_CHARS / 8,
+            },
+            Section {
+                name: "HISTORY",
+                text: history_section(&scene.task, &past),
+                max_chars: MAX_BRIEFING_CHARS / 4,
+            },
+            Section {
+                name: "INTEL",
+                text: intel_section(engine, scene),
+                max_chars: MAX_BRIEFING_CHARS / 3,
+            },
+            Section {
+                name: "TASK",
+                text: task_section(engine, scene),
+                max_chars: MAX_BRIEFING_CHARS / 8,
+            },
+            Section {
+                name: PROTOCOL,
+                text: protocol_section(engine, scene, ending),
+                max_chars: MAX_BRIEFING_CHARS / 8,
+            },
         ],
     }
 }
 
 /// Cuts a text at a line's end, to at most `most` characters, and adds a note if something was cut.
-fn cut(text: &str, most: usize) -> String {
+fn truncate_at_line(text: &str, most: usize) -> String {
     if text.chars().count() <= most {
         return text.to_owned();
     }
@@ -93,13 +134,17 @@ fn cut(text: &str, most: usize) -> String {
 }
 
 /// Returns the ended tasks of the project, newest first.
-pub(super) fn past(engine: &Engine, scene: &Scene) -> Vec<Task> {
-    let after = scene.task.id.0.saturating_sub(LOOKED_AT as u64 + 1);
+pub(super) fn ended_tasks(engine: &Engine, scene: &AttemptContext) -> Vec<Task> {
+    let after = scene
+        .task
+        .id
+        .0
+        .saturating_sub(MAX_TASKS_SEARCHED as u64 + 1);
     let filter = TaskFilter {
         project: Some(scene.project.name.clone()),
-        statuses: vec![Status::Completed, Status::Failed],
+        statuses: vec![TaskStatus::Completed, TaskStatus::Failed],
         after: (after > 0).then_some(regatta_core::ids::TaskId(after)),
-        limit: LOOKED_AT,
+        limit: MAX_TASKS_SEARCHED,
         ..TaskFilter::default()
     };
     let mut found = engine.history().tasks(&filter).unwrap_or_else(|error| {
@@ -111,84 +156,169 @@ pub(super) fn past(engine: &Engine, scene: &Scene) -> Vec<Task> {
 }
 
 /// Files in which a project describes itself to people and agents.
-const ABOUT_THE_PROJECT: [&str; 4] = ["README.md", "CONTRIBUTING.md", "ARCHITECTURE.md", "AGENTS.md"];
+const PROJECT_DESCRIPTION_FILES: [&str; 4] = [
+    "README.md",
+    "CONTRIBUTING.md",
+    "ARCHITECTURE.md",
+    "AGENTS.md",
+];
 
-fn goals(engine: &Engine, scene: &Scene) -> String {
+fn goals_section(engine: &Engine, scene: &AttemptContext) -> String {
     let board = engine.board();
     let mut text = String::new();
-    let is_there = |name: &&str| scene.repo.path.join(name).symlink_metadata().is_ok_and(|file| file.is_file());
-    let about: Vec<&str> = ABOUT_THE_PROJECT.into_iter().filter(is_there).collect();
+    let is_there = |name: &&str| {
+        scene
+            .repo
+            .path
+            .join(name)
+            .symlink_metadata()
+            .is_ok_and(|file| file.is_file())
+    };
+    let about: Vec<&str> = PROJECT_DESCRIPTION_FILES
+        .into_iter()
+        .filter(is_there)
+        .collect();
     if !about.is_empty() {
-        text += &format!("The project {} describes itself in {}.\n", scene.project.name, about.join(", "));
+        text += &format!(
+            "The project {} describes itself in {}.\n",
+            scene.project.name,
+            about.join(", ")
+        );
     }
-    let mission = scene.task.mission.filter(|_| scene.task.duty.is_none()).and_then(|id| board.missions.get(&id));
+    let mission = scene
+        .task
+        .mission
+        .filter(|_| scene.task.duty.is_none())
+        .and_then(|id| board.missions.get(&id));
     let Some(mission) = mission else { return text };
     let others: Vec<_> = board
         .tasks
         .values()
-        .filter(|task| task.mission == Some(mission.id) && task.id != scene.task.id && task.is_work())
+        .filter(|task| {
+            task.mission == Some(mission.id) && task.id != scene.task.id && task.is_polled()
+        })
         .take(MAX_TASKS_NAMED)
         .collect();
     let is_alone = others.is_empty() && mission.goal.is_none();
     if !is_alone && mission.title != scene.task.subject {
-        text += &format!("This task is part of the mission {}: {}\n", mission.id, mission.title);
+        text += &format!(
+            "This task is part of the mission {}: {}\n",
+            mission.id, mission.title
+        );
     }
     if !others.is_empty() {
         text += "Other tasks of the mission:\n";
     }
     for other in others {
-        text += &format!("- {} {} ({})\n", other.id, super::subject(other), other.status.word());
+        text += &format!(
+            "- {} {} ({})\n",
+            other.id,
+            super::prompt_subject(other),
+            other.status.label()
+        );
     }
     text
 }
 
 /// Lists the tasks that recently landed or failed in these files.
-fn history(task: &Task, past: &[Task]) -> String {
+fn history_section(task: &Task, past: &[Task]) -> String {
     let touches = |other: &&Task| {
         let changed = other.submission.iter().flat_map(|it| &it.changed);
         task.files.is_empty()
-            || changed.into_iter().any(|path| task.files.iter().any(|it| it.matches(path)))
-            || other.files.iter().any(|theirs| task.files.iter().any(|ours| ours.overlaps(theirs)))
+            || changed
+                .into_iter()
+                .any(|path| task.files.iter().any(|it| it.matches(path)))
+            || other
+                .files
+                .iter()
+                .any(|theirs| task.files.iter().any(|ours| ours.overlaps(theirs)))
     };
     let mut text = String::new();
-    for other in past.iter().filter(|it| it.status == Status::Completed && it.landed.is_some()).filter(touches).take(8)
+    for other in past
+        .iter()
+        .filter(|it| it.status == TaskStatus::Completed && it.landed.is_some())
+        .filter(touches)
+        .take(8)
     {
-        let commit: String = other.landed.iter().map(|it| it.as_str().chars().take(10).collect::<String>()).collect();
-        let files = other.submission.as_ref().map(|it| it.changed.join(", ")).unwrap_or_default();
-        text += &format!("- landed: {} {} ({commit}) in {}\n", other.id, super::subject(other), cut_line(&files, 200));
+        let commit: String = other
+            .landed
+            .iter()
+            .map(|it| it.as_str().chars().take(10).collect::<String>())
+            .collect();
+        let files = other
+            .submission
+            .as_ref()
+            .map(|it| it.changed.join(", "))
+            .unwrap_or_default();
+        text += &format!(
+            "- landed: {} {} ({commit}) in {}\n",
+            other.id,
+            super::prompt_subject(other),
+            truncate_to_line(&files, 200)
+        );
     }
-    for other in past.iter().filter(|it| it.status == Status::Failed).filter(touches).take(5) {
+    for other in past
+        .iter()
+        .filter(|it| it.status == TaskStatus::Failed)
+        .filter(touches)
+        .take(5)
+    {
         let reason = other.reason.as_deref().unwrap_or("no reason is known");
-        text += &format!("- failed: {} {}: {}\n", other.id, super::subject(other), cut_line(reason, 300));
+        text += &format!(
+            "- failed: {} {}: {}\n",
+            other.id,
+            super::prompt_subject(other),
+            truncate_to_line(reason, 300)
+        );
     }
     text
 }
 
 /// Returns the text as one line of at most `most` characters.
-fn cut_line(text: &str, most: usize) -> String {
-    let line: String = text.chars().map(|it| if it.is_control() { ' ' } else { it }).take(most + 1).collect();
-    if line.chars().count() > most { format!("{}…", line.chars().take(most).collect::<String>()) } else { line }
+fn truncate_to_line(text: &str, most: usize) -> String {
+    let line: String = text
+        .chars()
+        .map(|it| if it.is_control() { ' ' } else { it })
+        .take(most + 1)
+        .collect();
+    if line.chars().count() > most {
+        format!("{}…", line.chars().take(most).collect::<String>())
+    } else {
+        line
+    }
 }
 
 /// Returns the three learnings of the project that match the task best, and the places of the
 /// others.
-fn intel(engine: &Engine, scene: &Scene) -> String {
-    let learnings = knowledge::all(engine, scene);
+fn intel_section(engine: &Engine, scene: &AttemptContext) -> String {
+    let learnings = project_learnings::all_learnings(engine, scene);
     let about = format!(
         "{} {} {}",
         scene.task.subject,
         scene.task.description,
-        scene.task.files.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ")
+        scene
+            .task
+            .files
+            .iter()
+            .map(ToString::to_string)
+            .collect::<Vec<_>>()
+            .join(" ")
     );
-    let best = knowledge::best(&learnings, &about, 3);
+    let best = project_learnings::best_matches(&learnings, &about, 3);
     let mut text = String::new();
-    for Learning { from, text: body } in &best {
-        text += &format!("### {from}\n{}\n\n", cut(body.trim(), 1_800));
+    for Learning {
+        source: from,
+        text: body,
+    } in &best
+    {
+        text += &format!("### {from}\n{}\n\n", truncate_at_line(body.trim(), 1_800));
     }
     let others: Vec<&str> = learnings
         .iter()
-        .filter(|it| !best.iter().any(|best| best.from == it.from) && !it.from.starts_with("reported"))
-        .map(|it| it.from.as_str())
+        .filter(|it| {
+            !best.iter().any(|best| best.source == it.source) && !it.source.starts_with("reported")
+        })
+        .map(|it| it.source.as_str())
         .take(10)
         .collect();
     if !others.is_empty() {
@@ -197,7 +327,7 @@ fn intel(engine: &Engine, scene: &Scene) -> String {
     text
 }
 
-fn task(engine: &Engine, scene: &Scene) -> String {
+fn task_section(engine: &Engine, scene: &AttemptContext) -> String {
     let board = engine.board();
     let task = &scene.task;
     let mut text = String::new();
@@ -207,39 +337,70 @@ fn task(engine: &Engine, scene: &Scene) -> String {
             None => engine.history().task(*id).ok().flatten(),
         };
         if let Some(other) = other {
-            text += &format!("- builds on {} {}\n", other.id, super::subject(&other));
+            text += &format!(
+                "- builds on {} {}\n",
+                other.id,
+                super::prompt_subject(&other)
+            );
         }
     }
     // A member of a team that only waits for messages works on no files.
     let is_beside = |other: &&std::sync::Arc<Attempt>| {
-        other.id != scene.attempt.id && other.project == scene.project.name && other.standing.is_none()
+        other.id != scene.attempt.id
+            && other.project == scene.project.name
+            && other.session_of.is_none()
     };
-    for other in board.attempts.values().filter(is_beside).take(MAX_AGENTS_NAMED) {
-        let Some(theirs) = board.tasks.get(&other.task).filter(|task| task.is_work()) else { continue };
+    for other in board
+        .attempts
+        .values()
+        .filter(is_beside)
+        .take(MAX_AGENTS_NAMED)
+    {
+        let Some(theirs) = board.tasks.get(&other.task).filter(|task| task.is_polled()) else {
+            continue;
+        };
         let files: Vec<String> = theirs.files.iter().map(ToString::to_string).collect();
-        let files = if files.is_empty() { "no files of its own".to_owned() } else { files.join(", ") };
-        text += &format!("- {} works on {} at the same time: {}\n", other.agent, theirs.id, cut_line(&files, 200));
+        let files = if files.is_empty() {
+            "no files of its own".to_owned()
+        } else {
+            files.join(", ")
+        };
+        text += &format!(
+            "- {} works on {} at the same time: {}\n",
+            other.agent,
+            theirs.id,
+            truncate_to_line(&files, 200)
+        );
     }
     // The gates are about the files that a task may change, so a task that changes nothing needs no
     // warning.
     let is_change = task.duty.is_none();
-    for gate in scene.attempt.gates.iter().filter(|gate| is_change && gate.says == Says::Warn) {
-        text += &format!("- warning: {}\n", cut_line(&gate.reason, 300));
+    for gate in scene
+        .attempt
+        .gates
+        .iter()
+        .filter(|gate| is_change && gate.verdict == GateVerdict::Warn)
+    {
+        text += &format!("- warning: {}\n", truncate_to_line(&gate.reason, 300));
     }
     for warning in &task.warnings {
-        text += &format!("- warning: {}\n", cut_line(warning, 300));
+        text += &format!("- warning: {}\n", truncate_to_line(warning, 300));
     }
     text
 }
 
-fn protocol(engine: &Engine, scene: &Scene, ending: &str) -> String {
-    if scene.attempt.bare {
+fn protocol_section(engine: &Engine, scene: &AttemptContext, ending: &str) -> String {
+    if scene.attempt.no_workspace {
         return ending.to_owned();
     }
-    let workspace = engine.shared.git.workspace_path(&scene.repo, scene.attempt.workspace());
+    let workspace = engine
+        .shared
+        .git
+        .workspace_path(&scene.repo, scene.attempt.workspace());
     format!(
         "- Your workspace: {}\n\
-         - Do not merge or push. Regatta takes what is on disk when you end, checks it and lands it.\n\
+         - Do not merge or push. Regatta takes what is on disk when you end, checks it and lands \
+         it.\n\
          - If a check fails, you get the work back with the output of the check.\n{ending}",
         workspace.display()
     )
@@ -255,20 +416,39 @@ mod tests {
         let briefing = Briefing {
             title: "T1 Work (attempt A1)".into(),
             sections: vec![
-                Section { name: "GOALS", text: long, max_chars: 100 },
-                Section { name: "HISTORY", text: String::new(), max_chars: 100 },
-                Section { name: PROTOCOL, text: "- End well.".into(), max_chars: 100 },
+                Section {
+                    name: "GOALS",
+                    text: long,
+                    max_chars: 100,
+                },
+                Section {
+                    name: "HISTORY",
+                    text: String::new(),
+                    max_chars: 100,
+                },
+                Section {
+                    name: PROTOCOL,
+                    text: "- End well.".into(),
+                    max_chars: 100,
+                },
             ],
         };
-        let (file, inlined) = (briefing.file(), briefing.inlined());
+        let (file, inlined) = (briefing.file_text(), briefing.inlined_text());
         assert!(
             file.starts_with("# BRIEFING\nT1 Work (attempt A1)\n\n## GOALS\nline")
                 && file.contains("(cut here: there is more)"),
             "{file}"
         );
-        assert!(file.contains("## HISTORY\nNothing is known.") && file.contains("## PROTOCOL\n- End well."), "{file}");
-        assert!(inlined.starts_with("\n## GOALS\nline") && !inlined.contains("HISTORY"), "{inlined}");
+        assert!(
+            file.contains("## HISTORY\nNothing is known.")
+                && file.contains("## PROTOCOL\n- End well."),
+            "{file}"
+        );
+        assert!(
+            inlined.starts_with("\n## GOALS\nline") && !inlined.contains("HISTORY"),
+            "{inlined}"
+        );
         assert!(!inlined.contains("PROTOCOL") && file.len() < 300);
-        assert_eq!(cut("äöü", 2), "äö\n(cut here: there is more)");
+        assert_eq!(truncate_at_line("äöü", 2), "äö\n(cut here: there is more)");
     }
 }

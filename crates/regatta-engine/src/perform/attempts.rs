@@ -3,57 +3,72 @@
 use std::time::{Duration, Instant};
 
 use regatta_core::agent::Profile;
-use regatta_core::attempt::{Cause, Exited, SetupFault};
+use regatta_core::attempt::{AttemptCause, ProgramExit, SetupFault};
 use regatta_core::board::Board;
 use regatta_core::bus;
 use regatta_core::command::{Actor, Command, Request};
 use regatta_core::effect::EffectKey;
 use regatta_core::ids::AttemptId;
-use regatta_core::task::Duty;
+use regatta_core::task::TaskDuty;
 
-use crate::attend::{self, AttemptDesk};
-use crate::ports::agents::{Launch, McpServer, ProcessState, Started};
+use crate::ports::agents::{McpServer, ProcessState, ProgramLaunch, StartOutcome};
 use crate::ports::site::{Site, SiteError};
+use crate::session_sink::{self, LocalSink};
 use crate::{Engine, brief};
 
-use super::isolation::Marks;
+use super::isolation::CheckoutMarks;
 use super::workspaces::{make_ready, remove_workspace};
-use super::{AGAIN, LOOK_UP, Scene, block_on_until, judging, outlasts_down, report, scene};
+use super::{
+    AttemptContext, POLL_INTERVAL, RETRY_DELAY, attempt_context, block_on_until, report_effect,
+    validate_attempt, wait_out_shutdown,
+};
 
 /// Performs `Effect::RunAttempt`: runs the attempt's program to its end and reports the end.
 pub(super) fn run_attempt(engine: &Engine, key: EffectKey, id: AttemptId) {
-    let Ok(found) = scene(engine, id) else { return };
-    let Some(scene) = found else { return report(engine, key, Command::ReportPerformed) };
+    let Ok(found) = attempt_context(engine, id) else {
+        return;
+    };
+    let Some(scene) = found else {
+        return report_effect(engine, key, Command::ReportPerformed);
+    };
     let token = scene.attempt.token;
     if let Some(how) = run_program(engine, &scene) {
-        report(engine, key, Command::ReportExited { attempt: id, token, how });
+        report_effect(
+            engine,
+            key,
+            Command::ReportExited {
+                attempt: id,
+                token,
+                exit: how,
+            },
+        );
     }
 }
 
 /// Runs the attempt's program to its end, or re-attaches to it if it runs already. Returns `None`
 /// when the engine stops first.
-fn run_program(engine: &Engine, scene: &Scene) -> Option<Exited> {
-    let (id, site) = (scene.attempt.id, engine.site(scene));
+fn run_program(engine: &Engine, scene: &AttemptContext) -> Option<ProgramExit> {
+    let (id, site) = (scene.attempt.id, engine.site_of(scene));
     let state = match site.state(id) {
         Ok(state) => state,
-        Err(error) => return not_run(engine, scene, error.to_string().into()),
+        Err(error) => return give_up_attempt(engine, scene, error.to_string().into()),
     };
     let mut before = None;
     if state == ProcessState::NotStarted {
         if engine.is_ending(id) {
             // The attempt was stopped before it began. It ends as soon as no setup command of an
             // earlier daemon is left.
-            return end_all(engine, &*site, id).then_some(Exited::Lost);
+            return end_program_and_commands(engine, &*site, id).then_some(ProgramExit::Lost);
         }
         // Nothing begins during a shutdown, even where the stop cannot be recorded.
-        while !engine.may_start() {
+        while !engine.can_start() {
             if engine.is_ending(id) {
-                return Some(Exited::Lost);
+                return Some(ProgramExit::Lost);
             }
             if engine.is_stopping() {
                 return None;
             }
-            std::thread::sleep(LOOK_UP);
+            std::thread::sleep(POLL_INTERVAL);
         }
         match launch(engine, scene) {
             Ok(started) => {
@@ -63,85 +78,131 @@ fn run_program(engine: &Engine, scene: &Scene) -> Option<Exited> {
                 // Without a sandbox, isolation is verified by comparing the checkout before and
                 // after.
                 let look = started.sandbox.is_none() && scene.attempt.runner.is_none();
-                before = look.then(|| Marks::take(engine, scene)).flatten();
-                let Started { sandbox, warnings } = started;
-                let command = Command::ReportLaunched { attempt: id, token: scene.attempt.token, sandbox, warnings };
+                before = look.then(|| CheckoutMarks::read(engine, scene)).flatten();
+                let StartOutcome { sandbox, warnings } = started;
+                let command = Command::ReportLaunched {
+                    attempt: id,
+                    token: scene.attempt.token,
+                    sandbox,
+                    warnings,
+                };
                 // Refused when the attempt has been stopped in the meantime. If the store fails,
                 // the start is only not shown.
-                if let Err(failure) = engine.submit(Request { by: Actor::Regatta, key: None, command }) {
-                    tracing::debug!(attempt = %id, "could not record the start of the attempt: {failure}");
+                if let Err(failure) = engine.submit(Request {
+                    by: Actor::Regatta,
+                    key: None,
+                    command,
+                }) {
+                    tracing::debug!(attempt = %id, "could not record the start of the attempt: \
+                        {failure}");
                 }
             }
-            Err(error) => return not_run(engine, scene, error),
+            Err(error) => return give_up_attempt(engine, scene, error),
         }
         // A stop that came while the program was being started found no process to stop.
         if engine.is_ending(id)
-            && let Err(error) = site.stop(id, engine.grace())
+            && let Err(error) = site.stop(id, engine.stop_grace())
         {
             tracing::error!(attempt = %id, "could not stop the attempt: {error}");
         }
     }
-    let workspace = site.place(&scene.order()).unwrap_or_default();
-    let desk = AttemptDesk::new(engine, &scene.attempt, workspace, brief::prompt_of(engine, scene, false));
+    let workspace = site.working_dir(&scene.spec()).unwrap_or_default();
+    let desk = LocalSink::new(
+        engine,
+        &scene.attempt,
+        workspace,
+        brief::attempt_prompt(engine, scene, false),
+    );
     match site.attend(id, &desk) {
         Ok(None) => None, // its program goes on; the next start re-attaches to it
         Ok(Some(verdict)) => {
             if let Some(before) = before {
-                before.compare(engine, scene);
+                before.report_changes(engine, scene);
             }
-            desk.settle(&verdict.usage);
+            desk.record_final_usage(&verdict.usage);
             let tail = engine.shared.agents.tail(id, 4096).unwrap_or_else(|error| {
-                tracing::warn!(attempt = %id, "could not read the output of the attempt's program: {error}");
+                tracing::warn!(attempt = %id, "could not read the output of the attempt's \
+                    program: {error}");
                 String::new() // the output is only an addition to the reason
             });
             let tail = regatta_core::failure::summary(&tail);
-            Some(attend::how_it_ended(verdict, judging::detail(engine, scene), &tail))
+            Some(session_sink::program_exit(
+                verdict,
+                validate_attempt::worker_detail(engine, scene),
+                &tail,
+            ))
         }
-        Err(error) => not_run(engine, scene, error.to_string().into()),
+        Err(error) => give_up_attempt(engine, scene, error.to_string().into()),
     }
 }
 
 /// Gives up an attempt whose program could not be started or watched, as soon as nothing of it can
 /// be running, because the next attempt gets its files. Returns `None` when the engine stops first.
-fn not_run(engine: &Engine, scene: &Scene, SiteError { reason, fault }: SiteError) -> Option<Exited> {
+fn give_up_attempt(
+    engine: &Engine,
+    scene: &AttemptContext,
+    SiteError { reason, fault }: SiteError,
+) -> Option<ProgramExit> {
     let id = scene.attempt.id;
-    end_all(engine, &*engine.site(scene), id).then_some(Exited::NotRun { reason, fault })
+    end_program_and_commands(engine, &*engine.site_of(scene), id)
+        .then_some(ProgramExit::NotRun { reason, fault })
 }
 
 /// Ends the program of an attempt and its commands, and returns when they are gone; only then is
 /// the attempt reported as ended (P10). Returns `false` when the engine stops first; the next start
 /// tries again.
-pub(super) fn end_all(engine: &Engine, site: &dyn Site, id: AttemptId) -> bool {
-    while let Err(error) = site.stop(id, engine.grace()) {
+pub(super) fn end_program_and_commands(engine: &Engine, site: &dyn Site, id: AttemptId) -> bool {
+    while let Err(error) = site.stop(id, engine.stop_grace()) {
         if has_ended(engine, id) {
             break; // its runner was given up in the meantime
         }
-        tracing::error!(attempt = %id, "could not end the attempt's program or one of its commands: {error}");
-        let again = Instant::now() + AGAIN;
+        tracing::error!(attempt = %id, "could not end the attempt's program or one of its \
+            commands: {error}");
+        let again = Instant::now() + RETRY_DELAY;
         while Instant::now() < again {
             if engine.is_stopping() {
                 return false;
             }
-            std::thread::sleep(LOOK_UP);
+            std::thread::sleep(POLL_INTERVAL);
         }
     }
     true
 }
 
 /// Makes the workspace ready and starts the attempt's program in it.
-fn launch(engine: &Engine, scene: &Scene) -> Result<Started, SiteError> {
-    let Scene { attempt, task, repo, .. } = scene;
+fn launch(engine: &Engine, scene: &AttemptContext) -> Result<StartOutcome, SiteError> {
+    let AttemptContext {
+        attempt,
+        task,
+        repo,
+        ..
+    } = scene;
     let board = engine.board();
-    if let Some(agent) = board.agents.get(&attempt.agent).filter(|_| attempt.runner.is_none()) {
-        let problems = engine.shared.agents.problems(&agent.runtime, &agent.profile);
+    if let Some(agent) = board
+        .agents
+        .get(&attempt.agent)
+        .filter(|_| attempt.runner.is_none())
+    {
+        let problems = engine
+            .shared
+            .agents
+            .launch_problems(&agent.runtime, &agent.profile);
         if !problems.is_empty() {
-            let words: Vec<String> =
-                problems.iter().map(|(_, error)| format!("{} {}", error.what, error.hint)).collect();
-            return Err(SiteError { reason: words.join(" "), fault: Some(SetupFault::Agent) });
+            let words: Vec<String> = problems
+                .iter()
+                .map(|(_, error)| format!("{} {}", error.message, error.hint))
+                .collect();
+            return Err(SiteError {
+                reason: words.join(" "),
+                fault: Some(SetupFault::Agent),
+            });
         }
     }
     let (workspace, ports) = make_ready(engine, scene)?;
-    let agent = board.agents.get(&attempt.agent).ok_or_else(|| format!("the agent {} is gone", attempt.agent))?;
+    let agent = board
+        .agents
+        .get(&attempt.agent)
+        .ok_or_else(|| format!("the agent {} is gone", attempt.agent))?;
     let mut env = engine.shared.settings.attempt_env.clone();
     env.extend(
         [
@@ -153,15 +214,18 @@ fn launch(engine: &Engine, scene: &Scene) -> Result<Started, SiteError> {
         ]
         .map(|(name, value)| (name.to_owned(), value)),
     );
-    env.extend(names(&board, scene));
-    let prompt = brief::prompt_of(engine, scene, true);
+    env.extend(name_variables(&board, scene));
+    let prompt = brief::attempt_prompt(engine, scene, true);
     env.extend(ports);
-    let tools = engine.shared.settings.tools.as_ref();
+    let tools = engine.shared.settings.tool_server.as_ref();
     // The command line inside an attempt uses the attempt's own token.
-    env.extend(tools.map(|it| ("REGATTA_SERVER".to_owned(), it.server.clone())));
-    let launch = Launch {
+    env.extend(tools.map(|it| ("REGATTA_SERVER".to_owned(), it.url.clone())));
+    let launch = ProgramLaunch {
         attempt: attempt.id,
-        agent: agent.of.clone().unwrap_or_else(|| attempt.agent.clone()),
+        agent: agent
+            .derived_from
+            .clone()
+            .unwrap_or_else(|| attempt.agent.clone()),
         runtime: agent.runtime.clone(),
         profile: Profile {
             effort: brief::effort(task, &agent.profile),
@@ -169,9 +233,15 @@ fn launch(engine: &Engine, scene: &Scene) -> Result<Started, SiteError> {
             ..agent.profile.clone()
         },
         resume: attempt.resumed_session().map(str::to_owned),
-        mcp: tools
-            .map(|it| McpServer { url: format!("{}/mcp", it.server), token: (it.mint)(attempt.id, attempt.token) }),
-        used: attempt.resumed_session().and(attempt.resumes.as_ref()).map(|it| it.used).unwrap_or_default(),
+        mcp: tools.map(|it| McpServer {
+            url: format!("{}/mcp", it.url),
+            token: (it.mint_attempt_token)(attempt.id, attempt.token),
+        }),
+        recorded_usage: attempt
+            .resumed_session()
+            .and(attempt.resumes.as_ref())
+            .map(|it| it.used)
+            .unwrap_or_default(),
         workspace: workspace.path,
         objects: workspace.objects,
         hidden: vec![repo.path.clone()],
@@ -179,21 +249,27 @@ fn launch(engine: &Engine, scene: &Scene) -> Result<Started, SiteError> {
         script: task.script.clone(),
         env,
     };
-    engine.site(scene).start(&launch).map_err(|error| format!("{} {}", error.what, error.hint).into())
+    engine
+        .site_of(scene)
+        .start(&launch)
+        .map_err(|error| format!("{} {}", error.message, error.hint).into())
 }
 
 /// Returns the variables that name an attempt's channel, message and mission, under Regatta's names
 /// and under those that older scripts read.
-fn names(board: &Board, scene: &Scene) -> Vec<(String, String)> {
-    let Scene { attempt, task, .. } = scene;
+fn name_variables(board: &Board, scene: &AttemptContext) -> Vec<(String, String)> {
+    let AttemptContext { attempt, task, .. } = scene;
     let mission = attempt.mission.and_then(|it| board.missions.get(&it));
     let lead = mission.and_then(|it| it.lead.as_ref());
-    let channel = lead.map_or_else(|| bus::channel_of(&attempt.project), |it| it.channel.clone());
+    let channel = lead.map_or_else(
+        || bus::channel_of(&attempt.project),
+        |it| it.channel.clone(),
+    );
     let message = match &task.duty {
-        Some(Duty::Answer { root, .. }) => Some(*root),
-        Some(Duty::Triage { message, .. }) => Some(*message),
-        Some(Duty::Lead) => lead.and_then(|it| it.message),
-        Some(Duty::Converse { .. } | Duty::Plan { .. }) | None => None,
+        Some(TaskDuty::Answer { root, .. }) => Some(*root),
+        Some(TaskDuty::Triage { message, .. }) => Some(*message),
+        Some(TaskDuty::Lead) => lead.and_then(|it| it.message),
+        Some(TaskDuty::Converse { .. } | TaskDuty::Plan { .. }) | None => None,
     };
     let mut found = vec![
         ("REGATTA_CHANNEL", channel.to_string()),
@@ -202,35 +278,62 @@ fn names(board: &Board, scene: &Scene) -> Vec<(String, String)> {
         ("BOTBOX_PROJECT", attempt.project.to_string()),
     ];
     for (ours, theirs, value) in [
-        ("REGATTA_MISSION", "BOTBOX_MISSION", mission.map(|it| it.id.to_string())),
-        ("REGATTA_MESSAGE_ID", "BOTBUS_MESSAGE_ID", message.map(|it| it.to_string())),
+        (
+            "REGATTA_MISSION",
+            "BOTBOX_MISSION",
+            mission.map(|it| it.id.to_string()),
+        ),
+        (
+            "REGATTA_MESSAGE_ID",
+            "BOTBUS_MESSAGE_ID",
+            message.map(|it| it.to_string()),
+        ),
     ] {
-        found.extend(value.into_iter().flat_map(|it| [(ours, it.clone()), (theirs, it)]));
+        found.extend(
+            value
+                .into_iter()
+                .flat_map(|it| [(ours, it.clone()), (theirs, it)]),
+        );
     }
-    found.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+    found
+        .into_iter()
+        .map(|(name, value)| (name.to_owned(), value))
+        .collect()
 }
 
 /// Performs `Effect::PrepareWorkspace`: makes the workspace ready before the attempt's program
 /// starts.
 pub(super) fn prepare(engine: &Engine, key: EffectKey, id: AttemptId) {
-    let Ok(found) = scene(engine, id) else { return };
-    let Some(scene) = found else { return settle_ended(engine, key, id) };
+    let Ok(found) = attempt_context(engine, id) else {
+        return;
+    };
+    let Some(scene) = found else {
+        return complete_for_ended_attempt(engine, key, id);
+    };
     let made = loop {
         match make_ready(engine, &scene) {
-            Err(_) if !engine.may_start() && !engine.is_ending(id) => {}
+            Err(_) if !engine.can_start() && !engine.is_ending(id) => {}
             made => break made,
         }
-        if !outlasts_down(engine, id) {
+        if !wait_out_shutdown(engine, id) {
             return;
         }
     };
     match made {
-        Ok(_) if has_ended(engine, id) => settle_ended(engine, key, id),
-        Ok(_) => report(engine, key, Command::ReportPerformed),
-        Err(_) if has_ended(engine, id) => settle_ended(engine, key, id),
+        Ok(_) if has_ended(engine, id) => complete_for_ended_attempt(engine, key, id),
+        Ok(_) => report_effect(engine, key, Command::ReportPerformed),
+        Err(_) if has_ended(engine, id) => complete_for_ended_attempt(engine, key, id),
         Err(SiteError { reason, fault }) => {
-            let how = Exited::NotRun { reason, fault };
-            report(engine, key, Command::ReportExited { attempt: id, token: scene.attempt.token, how });
+            let how = ProgramExit::NotRun { reason, fault };
+            report_effect(
+                engine,
+                key,
+                Command::ReportExited {
+                    attempt: id,
+                    token: scene.attempt.token,
+                    exit: how,
+                },
+            );
         }
     }
 }
@@ -241,47 +344,65 @@ pub(super) fn has_ended(engine: &Engine, id: AttemptId) -> bool {
 
 /// Ends an effect in the workspace of an attempt that has ended in the meantime. The sweep may have
 /// run before the workspace was made, so the workspace is removed again.
-pub(super) fn settle_ended(engine: &Engine, key: EffectKey, id: AttemptId) {
+pub(super) fn complete_for_ended_attempt(engine: &Engine, key: EffectKey, id: AttemptId) {
     let of = match engine.history().attempt(id) {
         Ok(found) => found.map_or(id, |it| it.workspace()),
         // The effect stays in the outbox for the next start.
         Err(error) => {
-            return tracing::warn!(attempt = %id, "could not read the attempt, so its workspace is kept: {error}");
+            return tracing::warn!(attempt = %id, "could not read the attempt, so its workspace is \
+                kept: {error}");
         }
     };
-    if engine.board().attempts.values().any(|it| it.workspace() == of) {
-        return report(engine, key, Command::ReportPerformed); // another attempt works in it
+    if engine
+        .board()
+        .attempts
+        .values()
+        .any(|it| it.workspace() == of)
+    {
+        return report_effect(engine, key, Command::ReportPerformed); // another attempt works in it
     }
     match remove_workspace(engine, of) {
-        Ok(()) => report(engine, key, Command::ReportPerformed),
-        Err(reason) => tracing::warn!(attempt = %id, "could not remove the attempt's workspace: {reason}"),
+        Ok(()) => report_effect(engine, key, Command::ReportPerformed),
+        Err(reason) => {
+            tracing::warn!(attempt = %id, "could not remove the attempt's workspace: {reason}")
+        }
     }
 }
 
 /// The time that a program with a session may take to end its turn and exit before it gets a
 /// signal.
-const COURTESY: Duration = Duration::from_secs(2);
+const GRACE_BEFORE_SIGNAL: Duration = Duration::from_secs(2);
 
 /// Asks a program to end through its session, and waits a moment for it to do so.
 fn ask_to_end(engine: &Engine, site: &dyn Site, id: AttemptId) {
-    site.nudge(id);
-    let mut board = engine.watch();
-    let deadline = Instant::now() + COURTESY.min(engine.grace());
-    while board.borrow_and_update().attempts.contains_key(&id) && Instant::now() < deadline && !engine.is_stopping() {
+    site.refresh_input(id);
+    let mut board = engine.watch_board();
+    let deadline = Instant::now() + GRACE_BEFORE_SIGNAL.min(engine.stop_grace());
+    while board.borrow_and_update().attempts.contains_key(&id)
+        && Instant::now() < deadline
+        && !engine.is_stopping()
+    {
         let _changed = block_on_until(board.changed(), deadline);
     }
 }
 
 /// Performs `Effect::StopAttempt`: ends the program of an attempt and its commands.
 pub(super) fn stop_attempt(engine: &Engine, key: EffectKey, id: AttemptId) {
-    let runner = engine.board().attempts.get(&id).and_then(|it| it.runner.clone());
-    let site = engine.site_at(runner.as_ref());
-    let polite = engine.board().attempts.get(&id).is_some_and(|it| it.talks && it.stopping != Some(Cause::OverBudget));
+    let runner = engine
+        .board()
+        .attempts
+        .get(&id)
+        .and_then(|it| it.runner.clone());
+    let site = engine.site_of_runner(runner.as_ref());
+    let polite =
+        engine.board().attempts.get(&id).is_some_and(|it| {
+            it.accepts_follow_ups && it.stopping != Some(AttemptCause::OverBudget)
+        });
     if polite {
         ask_to_end(engine, &*site, id);
     }
     // The thread that runs the attempt sees the end and reports it.
-    if end_all(engine, &*site, id) {
-        report(engine, key, Command::ReportPerformed);
+    if end_program_and_commands(engine, &*site, id) {
+        report_effect(engine, key, Command::ReportPerformed);
     }
 }

@@ -5,103 +5,139 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use regatta_core::agent::Level;
+use regatta_core::agent::SandboxLevel;
 use regatta_core::command::Command;
 use regatta_core::effect::EffectKey;
-use regatta_core::hook::{Cause, Ended, Firing};
+use regatta_core::hook::{Firing, FiringCause, FiringEnd};
 use regatta_core::ids::FiringId;
 
-use crate::ports::agents::{AgentError, Check, CheckResult, Exit, ShutIn};
+use crate::ports::agents::{AgentError, CheckCommand, CheckResult, CommandSandbox, Exit};
 use crate::running_commands::CommandOwner;
 use crate::{Engine, failpoint};
 
-use super::report;
+use super::report_effect;
 
 /// Runs the command of a hook that fired. A record under the effect's key says whether the command
 /// was ever started; if so, joins the running command or reads how it ended.
 pub(super) fn run_hook(engine: &Engine, key: EffectKey, id: FiringId) {
-    failpoint::at("hook.begin");
+    failpoint::hit("hook.begin");
     let Some(firing) = engine.board().firings.get(&id).cloned() else {
-        return report(engine, key, Command::ReportPerformed);
+        return report_effect(engine, key, Command::ReportPerformed);
     };
-    let check = Check {
-        command: line(&firing.argv),
+    let check = CheckCommand {
+        command: shell_line(&firing.argv),
         dir: PathBuf::from(&firing.cwd),
-        env: environment(engine, &firing),
+        env: hook_env(engine, &firing),
         timeout: Duration::from_millis(firing.timeout_ms),
-        once: Some(format!("hook-{key}")),
-        shut_in: match (firing.sandbox, &firing.project) {
-            (Level::Off, _) | (_, None) => None,
-            (level, Some(project)) => {
-                Some(ShutIn { project: project.clone(), level: Some(level), objects: None, hidden: vec![] })
-            }
+        once_name: Some(format!("hook-{key}")),
+        sandbox: match (firing.sandbox, &firing.project) {
+            (SandboxLevel::Off, _) | (_, None) => None,
+            (level, Some(project)) => Some(CommandSandbox {
+                project: project.clone(),
+                level: Some(level),
+                objects: None,
+                hidden: vec![],
+            }),
         },
     };
     // The command is entered in the list of running commands before the engine checks whether it
     // may begin. A shutdown first forbids new commands and then counts the running ones, so it
     // misses none.
-    let what = format!("command `{}` of the hook {}", firing.argv.join(" "), firing.hook);
-    let entry = engine.shared.commands.enter(CommandOwner::Firing(id), &what);
-    let wanted = || engine.may_start() && entry.is_wanted();
+    let what = format!(
+        "command `{}` of the hook {}",
+        firing.argv.join(" "),
+        firing.hook
+    );
+    let entry = engine
+        .shared
+        .commands
+        .register(CommandOwner::Firing(id), &what);
+    let wanted = || engine.can_start() && entry.is_wanted();
     // The shim reports a missing directory too, but only with the name of a system call.
     let result = if check.dir.is_dir() {
-        engine.shared.agents.check_while(&check, &wanted).transpose()
+        engine
+            .shared
+            .agents
+            .run_check_while(&check, &wanted)
+            .transpose()
     } else {
-        Some(Err(no_such_place(&check.dir)))
+        Some(Err(missing_dir_error(&check.dir)))
     };
     // The command did not begin. The effect stays in the outbox, and the next start begins the
     // command.
     let Some(result) = result else { return };
-    failpoint::at("hook.ran");
-    let (ended, output, shut_in) = how_it_ended(result);
-    let output = (engine.shared.settings.redact.0)(&output);
-    report(engine, key, Command::ReportHook { firing: id, ended, output, shut_in });
-    failpoint::at("hook.recorded");
+    failpoint::hit("hook.ran");
+    let (ended, output, shut_in) = firing_end(result);
+    let output = (engine.shared.settings.redactor.0)(&output);
+    report_effect(
+        engine,
+        key,
+        Command::ReportHook {
+            firing: id,
+            ended,
+            output,
+            sandbox_description: shut_in,
+        },
+    );
+    failpoint::hit("hook.recorded");
 }
 
-fn no_such_place(dir: &std::path::Path) -> AgentError {
+fn missing_dir_error(dir: &std::path::Path) -> AgentError {
     AgentError {
-        what: format!("{} is not a directory", dir.display()),
+        message: format!("{} is not a directory", dir.display()),
         hint: "create it, or add the hook again with another --cwd".into(),
     }
 }
 
-fn how_it_ended(result: Result<CheckResult, AgentError>) -> (Ended, String, Option<String>) {
+fn firing_end(result: Result<CheckResult, AgentError>) -> (FiringEnd, String, Option<String>) {
     match result {
-        Ok(it) if it.timed_out => (Ended::TimedOut, it.output, it.sandbox),
+        Ok(it) if it.has_timed_out => (FiringEnd::TimedOut, it.output, it.sandbox),
         Ok(it) => {
             let ended = match it.exit {
-                Exit::Code(code) => Ended::Exited(code),
-                Exit::Signal(signal) => Ended::Signalled(signal),
-                Exit::NotStarted(why) => Ended::NotRun(why),
-                Exit::Lost => Ended::Lost,
+                Exit::Code(code) => FiringEnd::Exited(code),
+                Exit::Signal(signal) => FiringEnd::Signalled(signal),
+                Exit::NotStarted(why) => FiringEnd::NotRun(why),
+                Exit::Lost => FiringEnd::Lost,
             };
             (ended, it.output, it.sandbox)
         }
-        Err(error) => (Ended::NotRun(format!("{}; {}", error.what, error.hint)), String::new(), None),
+        Err(error) => (
+            FiringEnd::NotRun(format!("{}; {}", error.message, error.hint)),
+            String::new(),
+            None,
+        ),
     }
 }
 
 /// Builds a shell line of exactly these arguments, each in quotes.
-fn line(argv: &[String]) -> String {
-    let words = argv.iter().map(|it| format!("'{}'", it.replace('\'', r"'\''")));
+fn shell_line(argv: &[String]) -> String {
+    let words = argv
+        .iter()
+        .map(|it| format!("'{}'", it.replace('\'', r"'\''")));
     format!("exec {}", words.collect::<Vec<_>>().join(" "))
 }
 
 /// Returns the environment variables of a hook's command, under Regatta's names and under the older
 /// `BOTBUS_` and `BOTBOX_` names. `BOTBUS_AGENT` is the sender of the message, as older scripts
 /// expect; `REGATTA_AGENT` is the agent that the command acts as.
-fn environment(engine: &Engine, firing: &Firing) -> Vec<(String, String)> {
+fn hook_env(engine: &Engine, firing: &Firing) -> Vec<(String, String)> {
     let mut env: Vec<(&str, String)> = vec![
         ("REGATTA_HOOK_ID", firing.hook.to_string()),
         ("REGATTA_FIRING", firing.id.to_string()),
         ("REGATTA_AGENT", firing.agent.to_string()),
     ];
     if let Some(project) = &firing.project {
-        env.extend([("REGATTA_PROJECT", project.to_string()), ("BOTBOX_PROJECT", project.to_string())]);
+        env.extend([
+            ("REGATTA_PROJECT", project.to_string()),
+            ("BOTBOX_PROJECT", project.to_string()),
+        ]);
     }
     match &firing.cause {
-        Cause::Message { message, channel, sender } => env.extend([
+        FiringCause::Message {
+            message,
+            channel,
+            sender,
+        } => env.extend([
             ("REGATTA_CHANNEL", channel.to_string()),
             ("REGATTA_MESSAGE_ID", message.to_string()),
             ("REGATTA_SENDER", sender.to_string()),
@@ -109,23 +145,34 @@ fn environment(engine: &Engine, firing: &Firing) -> Vec<(String, String)> {
             ("BOTBUS_MESSAGE_ID", message.to_string()),
             ("BOTBUS_AGENT", sender.to_string()),
         ]),
-        Cause::Event { kind, subject } => {
-            env.extend([("REGATTA_EVENT", kind.clone()), ("REGATTA_SUBJECT", subject.clone())]);
+        FiringCause::Event { kind, subject } => {
+            env.extend([
+                ("REGATTA_EVENT", kind.clone()),
+                ("REGATTA_SUBJECT", subject.clone()),
+            ]);
         }
-        Cause::Free { uri } => env.push(("REGATTA_FREE", uri.to_string())),
+        FiringCause::Free { uri } => env.push(("REGATTA_FREE", uri.to_string())),
     }
     if let Some(held) = firing.claim {
-        env.extend([("REGATTA_CLAIM", held.claim.to_string()), ("REGATTA_CLAIM_TOKEN", held.token.to_string())]);
+        env.extend([
+            ("REGATTA_CLAIM", held.claim.to_string()),
+            ("REGATTA_CLAIM_TOKEN", held.token.to_string()),
+        ]);
     }
     // With a token of its own the command is known as this firing, and so is its depth in a chain
     // of hooks.
-    if let Some(tools) = &engine.shared.settings.tools {
+    if let Some(tools) = &engine.shared.settings.tool_server {
         env.extend([
-            ("REGATTA_SERVER", tools.server.clone()),
-            ("REGATTA_TOKEN", (tools.mint_firing)(firing.id, firing.token)),
+            ("REGATTA_SERVER", tools.url.clone()),
+            (
+                "REGATTA_TOKEN",
+                (tools.mint_firing_token)(firing.id, firing.token),
+            ),
         ]);
     }
-    env.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+    env.into_iter()
+        .map(|(name, value)| (name.to_owned(), value))
+        .collect()
 }
 
 #[cfg(test)]
@@ -136,6 +183,9 @@ mod tests {
     #[test]
     fn s7_each_argument_stays_one_quoted_argument() {
         let words = ["a b", "it's", "$HOME; `x`", "", "-n"].map(str::to_owned);
-        assert_eq!(line(&words), r"exec 'a b' 'it'\''s' '$HOME; `x`' '' '-n'");
+        assert_eq!(
+            shell_line(&words),
+            r"exec 'a b' 'it'\''s' '$HOME; `x`' '' '-n'"
+        );
     }
 }

@@ -9,73 +9,113 @@ use regatta_core::effect::EffectKey;
 use regatta_core::ids::AttemptId;
 use regatta_core::project::Project;
 
-use crate::ports::git::{GitError, Repo, Workspace};
-use crate::ports::site::{Order, SiteError};
-use crate::{Engine, contract};
+use crate::ports::git::{GitError, ProjectRepo, Workspace};
+use crate::ports::site::{AttemptSpec, SiteError};
+use crate::{Engine, validation};
 
-use super::{AGAIN, LOOK_UP, Scene, authorship, report};
+use super::{AttemptContext, POLL_INTERVAL, RETRY_DELAY, authorship, report_effect};
 
 /// The largest number of times an attempt gets other ports before it is given up.
-const MOST_PORT_ROUNDS: usize = 20;
+const MAX_PORT_ROUNDS: usize = 20;
 
 /// Makes the attempt's workspace ready: checks it out, copies the project's untracked files and
 /// runs the setup commands. Also returns the variables with its ports. `Err` says why work cannot
 /// begin.
-pub(super) fn make_ready(engine: &Engine, scene: &Scene) -> Result<(Workspace, Vec<(String, String)>), SiteError> {
-    let ports = settle_ports(engine, scene)?;
-    let workspace = engine.site(scene).ready(&scene.order(), &ports)?;
+pub(super) fn make_ready(
+    engine: &Engine,
+    scene: &AttemptContext,
+) -> Result<(Workspace, Vec<(String, String)>), SiteError> {
+    let ports = find_free_ports(engine, scene)?;
+    let workspace = engine.site_of(scene).make_ready(&scene.spec(), &ports)?;
     Ok((workspace, ports))
 }
 
 /// Finds ports on which no other program listens, leasing others where necessary, and returns the
 /// variables with them.
-fn settle_ports(engine: &Engine, scene: &Scene) -> Result<Vec<(String, String)>, String> {
+fn find_free_ports(
+    engine: &Engine,
+    scene: &AttemptContext,
+) -> Result<Vec<(String, String)>, String> {
     let (id, token) = (scene.attempt.id, scene.attempt.token);
-    for _ in 0..MOST_PORT_ROUNDS {
-        let ports = engine.board().attempts.get(&id).map(|it| it.ports.clone()).unwrap_or_default();
-        let taken = if ports.is_empty() { vec![] } else { engine.site(scene).taken(&ports)? };
+    for _ in 0..MAX_PORT_ROUNDS {
+        let ports = engine
+            .board()
+            .attempts
+            .get(&id)
+            .map(|it| it.ports.clone())
+            .unwrap_or_default();
+        let taken = if ports.is_empty() {
+            vec![]
+        } else {
+            engine.site_of(scene).ports_in_use(&ports)?
+        };
         if taken.is_empty() {
-            return Ok(contract::port_variables(&ports));
+            return Ok(validation::port_variables(&ports));
         }
-        let command = Command::ReportPortsTaken { attempt: id, token, taken };
-        let request = Request { by: Actor::Regatta, key: None, command };
-        engine.submit(request).map_err(|failure| format!("no free ports could be leased: {failure}"))?;
+        let command = Command::ReportPortsTaken {
+            attempt: id,
+            token,
+            taken,
+        };
+        let request = Request {
+            by: Actor::Regatta,
+            key: None,
+            command,
+        };
+        engine
+            .submit(request)
+            .map_err(|failure| format!("no free ports could be leased: {failure}"))?;
     }
-    Err("other programs listen on every leased port; widen workspace.port_range in regatta.toml".into())
+    Err(
+        "other programs listen on every leased port; widen workspace.port_range in regatta.toml"
+            .into(),
+    )
 }
 
 /// Returns the number of mebibytes that a project's workspaces may still take, if
 /// `workspace.disk_mb` limits them. Pooled workspaces do not count, because they are removed when
 /// space is needed.
-pub(crate) fn room_left_mb(engine: &Engine, project: &Project) -> Result<Option<u64>, GitError> {
-    let Some(most_mb) = project.settings.workspace.disk_mb else { return Ok(None) };
-    let (git, repo, most) = (&engine.shared.git, Repo::of(project), most_mb << 20);
+pub(crate) fn remaining_space_mb(
+    engine: &Engine,
+    project: &Project,
+) -> Result<Option<u64>, GitError> {
+    let Some(most_mb) = project.settings.workspace.disk_mb else {
+        return Ok(None);
+    };
+    let (git, repo, most) = (
+        &engine.shared.git,
+        ProjectRepo::from_project(project),
+        most_mb << 20,
+    );
     let used = git.disk_use(&repo)?;
-    if used.live + used.pooled > most && used.pooled > 0 {
-        git.shrink_pool(&repo, most.saturating_sub(used.live))?;
+    if used.live_bytes + used.pooled_bytes > most && used.pooled_bytes > 0 {
+        git.shrink_pool(&repo, most.saturating_sub(used.live_bytes))?;
     }
-    Ok(Some(most.saturating_sub(used.live) >> 20))
+    Ok(Some(most.saturating_sub(used.live_bytes) >> 20))
 }
 
-/// Performs `Effect::RemoveWorkspace` for all attempts, one after the other, until the engine stops.
+/// Performs `Effect::RemoveWorkspace` for all attempts, one after the other, until the engine
+/// stops.
 pub(super) fn sweep_workspaces(engine: &Engine, sweeps: &Receiver<(EffectKey, AttemptId)>) {
     let mut left: Vec<(Instant, EffectKey, AttemptId)> = Vec::new();
     loop {
-        let next = match sweeps.recv_timeout(LOOK_UP) {
+        let next = match sweeps.recv_timeout(POLL_INTERVAL) {
             Ok(next) => Some(next),
             Err(RecvTimeoutError::Timeout) if !engine.is_stopping() => {
                 let due = left.iter().position(|it| it.0 <= Instant::now());
-                due.map(|at| left.swap_remove(at)).map(|(_, key, attempt)| (key, attempt))
+                due.map(|at| left.swap_remove(at))
+                    .map(|(_, key, attempt)| (key, attempt))
             }
             Err(_) => return,
         };
         let Some((key, attempt)) = next else { continue };
         match remove_workspace(engine, attempt) {
-            Ok(()) => report(engine, key, Command::ReportPerformed),
+            Ok(()) => report_effect(engine, key, Command::ReportPerformed),
             // The workspace stays on the disk, because nothing is removed without its proof (Q5).
             Err(reason) => {
-                tracing::warn!(%attempt, "could not remove the attempt's workspace, trying again later: {reason}");
-                left.push((Instant::now() + 12 * AGAIN, key, attempt));
+                tracing::warn!(%attempt, "could not remove the attempt's workspace, trying again \
+                    later: {reason}");
+                left.push((Instant::now() + 12 * RETRY_DELAY, key, attempt));
             }
         }
     }
@@ -84,19 +124,36 @@ pub(super) fn sweep_workspaces(engine: &Engine, sweeps: &Receiver<(EffectKey, At
 /// Captures the files in the workspace, proves that they are kept, and only then removes the
 /// workspace.
 pub(super) fn remove_workspace(engine: &Engine, id: AttemptId) -> Result<(), String> {
-    crate::failpoint::at("remove.begin");
+    crate::failpoint::hit("remove.begin");
     let history = engine.history();
-    let attempt = history.attempt(id).map_err(|it| it.to_string())?.ok_or("there is no such attempt")?;
-    let task = history.task(attempt.task).map_err(|it| it.to_string())?.ok_or("its task is gone")?;
+    let attempt = history
+        .attempt(id)
+        .map_err(|it| it.to_string())?
+        .ok_or("there is no such attempt")?;
+    let task = history
+        .task(attempt.task)
+        .map_err(|it| it.to_string())?
+        .ok_or("its task is gone")?;
     let board = engine.board();
-    let project = board.projects.get(&attempt.project).ok_or("its project is gone")?;
-    let authorship = authorship(&task, attempt.agent.as_str(), attempt.started_wall);
+    let project = board
+        .projects
+        .get(&attempt.project)
+        .ok_or("its project is gone")?;
+    let authorship = authorship(&task, attempt.agent.as_str(), attempt.started_unix_ms);
     let runner = attempt.runner.clone();
-    let order = Order { attempt, task, project: Project::clone(project) };
-    engine.site_at(runner.as_ref()).clear(&order, &authorship)?;
+    let order = AttemptSpec {
+        attempt,
+        task,
+        project: Project::clone(project),
+    };
+    engine
+        .site_of_runner(runner.as_ref())
+        .remove_workspace(&order, &authorship)?;
     if runner.is_some() {
         return Ok(());
     }
     // The pool has one more workspace now.
-    room_left_mb(engine, project).map(drop).map_err(|it| it.to_string())
+    remaining_space_mb(engine, project)
+        .map(drop)
+        .map_err(|it| it.to_string())
 }

@@ -1,7 +1,7 @@
 //! The port to version control: repositories, workspaces, captures, merges, moves of the trunk, and
 //! transfers between machines.
 
-mod wire;
+mod transport;
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -12,14 +12,14 @@ use regatta_core::ids::{AttemptId, BranchName, CommitId, LandingId, ProjectName}
 use regatta_core::landing::guard::SpecialFile;
 use regatta_core::landing::trunk_check::TrunkSeen;
 use regatta_core::pattern::PathPattern;
-use regatta_core::project::{Checkout, Project, Style, Workspace as WorkspaceSettings};
+use regatta_core::project::{CheckoutPolicy, CommitStyle, Project, WorkspaceSettings};
 use regatta_core::task::{Conflict, Fixup};
 
-pub use wire::{Remote, Service, Wire, keeps_for};
+pub use transport::{GitHttpRequest, GitRemote, GitService, attempt_of_keep_ref};
 
 /// A project's repository and its trunk.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Repo {
+pub struct ProjectRepo {
     /// The project.
     pub project: ProjectName,
     /// The user's repository: the top of its working tree, or the git directory of a bare one.
@@ -27,19 +27,19 @@ pub struct Repo {
     /// The branch on which work lands.
     pub trunk: BranchName,
     /// True if a clean checkout of the trunk is updated when the trunk moves.
-    pub update_checkout: bool,
+    pub should_update_checkout: bool,
     /// The settings of the project's workspaces.
     pub workspace: WorkspaceSettings,
 }
 
-impl Repo {
+impl ProjectRepo {
     /// Returns the repository of a project on the board.
-    pub fn of(project: &Project) -> Repo {
-        Repo {
+    pub fn from_project(project: &Project) -> ProjectRepo {
+        ProjectRepo {
             project: project.name.clone(),
             path: PathBuf::from(&project.location),
             trunk: project.trunk.clone(),
-            update_checkout: project.settings.landing.checkout == Checkout::Update,
+            should_update_checkout: project.settings.landing.checkout == CheckoutPolicy::Update,
             workspace: project.settings.workspace.clone(),
         }
     }
@@ -53,13 +53,13 @@ pub struct RepoFacts {
     /// The branch that HEAD names, if it names an existing one.
     pub branch: Option<BranchName>,
     /// True if HEAD names a branch that has no commit yet.
-    pub unborn: bool,
+    pub is_unborn: bool,
     /// True if there is no working tree.
-    pub bare: bool,
+    pub is_bare: bool,
     /// Tracked files that differ from HEAD, at most ten.
-    pub dirty: Vec<String>,
+    pub dirty_files: Vec<String>,
     /// The operation that the repository is in the middle of: "a rebase", "a merge", …
-    pub in_progress: Option<&'static str>,
+    pub operation_in_progress: Option<&'static str>,
     /// The submodules of the checkout, sorted by path.
     pub submodules: Vec<SubmoduleFacts>,
     /// True if some files are stored with Git LFS.
@@ -81,7 +81,7 @@ pub struct TrunkFacts {
     /// The branch that the trunk follows, if it follows one: `origin/main`.
     pub upstream: Option<String>,
     /// The number of commits that only the upstream branch has, as of the last fetch.
-    pub behind: u32,
+    pub commits_behind: u32,
 }
 
 /// An attempt's isolated working tree.
@@ -100,22 +100,22 @@ pub struct Workspace {
 
 /// The untracked files that were copied from the user's checkout.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Brought {
+pub struct CopiedFiles {
     /// The number of files and links.
     pub files: u64,
     pub bytes: u64,
     /// Matching paths that were not copied: links that lead out of the checkout, and repositories
     /// inside it.
-    pub left_out: Vec<String>,
+    pub skipped: Vec<String>,
 }
 
 /// The disk space of a project's workspaces, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DiskUse {
     /// Workspaces of attempts that run or whose files are not yet proved kept.
-    pub live: u64,
+    pub live_bytes: u64,
     /// Cleaned workspaces in the pool.
-    pub pooled: u64,
+    pub pooled_bytes: u64,
 }
 
 /// The author and the message of a commit.
@@ -128,7 +128,8 @@ pub struct Authorship {
     /// The whole commit message, including trailers.
     pub message: String,
     /// The date in seconds since 1970. It is given so that the same input makes the same commit.
-    pub seconds: u64,
+    #[serde(rename = "seconds")]
+    pub unix_seconds: u64,
 }
 
 /// The commits that keep an attempt's work.
@@ -157,18 +158,18 @@ pub struct Capture {
 
 /// One changed path of a commit.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Change {
+pub struct FileChange {
     /// The path relative to the top, `/`-separated.
     pub path: String,
     /// True if the path did not exist before.
-    pub new: bool,
+    pub is_new: bool,
     /// The lines that were added, if they were requested.
-    pub added: Vec<String>,
+    pub added_lines: Vec<String>,
 }
 
 /// The result of a merge without a working copy.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Trial {
+pub enum TrialMerge {
     /// The change merges. This commit, a descendant of the trunk's tip, is what would land.
     Clean(CommitId),
     /// These paths conflict.
@@ -179,7 +180,7 @@ pub enum Trial {
 
 /// The side whose version of a conflicting file is taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Side {
+pub enum MergeSide {
     /// The trunk's.
     Trunk,
     /// The change's.
@@ -188,16 +189,16 @@ pub enum Side {
 
 /// A merge in which conflicts were resolved by taking one side's version of each file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Settled {
+pub struct OwnershipMerge {
     /// The result. Paths for which no side was named still conflict, and then nothing was dropped.
-    pub trial: Trial,
+    pub trial: TrialMerge,
     /// The versions that were not taken, if there were any.
-    pub dropped: Option<Dropped>,
+    pub dropped: Option<DroppedVersions>,
 }
 
 /// The versions of conflicting files that were not taken, kept for good (Q6).
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Dropped {
+pub struct DroppedVersions {
     /// The ref of the vault that keeps them.
     pub reference: String,
     /// A child of the merged commit with the other version of each path. Their difference is the
@@ -209,18 +210,18 @@ pub struct Dropped {
 
 /// Unfinished work that conflicts with the trunk or with other unfinished work.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Collision {
+pub struct WorkspaceCollision {
     /// The attempt whose workspace conflicts.
-    pub one: AttemptId,
+    pub attempt: AttemptId,
     /// The other attempt, or the trunk if none is named.
-    pub other: Option<AttemptId>,
+    pub other_attempt: Option<AttemptId>,
     /// The paths that conflict.
     pub paths: Vec<String>,
 }
 
 /// A commit of the trunk that came after the last tag.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Unreleased {
+pub struct UnreleasedCommit {
     /// The first line of its message.
     pub subject: String,
     /// The task that the commit landed, if it landed one.
@@ -229,7 +230,7 @@ pub struct Unreleased {
 
 /// The result of a push.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Push {
+pub enum PushResult {
     /// The remote has the commit, or a descendant of it.
     Pushed,
     /// The remote's branch has commits that are not here.
@@ -240,7 +241,7 @@ pub enum Push {
 
 /// The trunk of a remote.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Upstream {
+pub struct UpstreamTrunk {
     pub tip: CommitId,
     /// The paths that changed there since the two trunks were the same, sorted.
     pub changed: Vec<String>,
@@ -248,27 +249,31 @@ pub struct Upstream {
 
 /// The result of rebasing the trunk onto a remote's trunk.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Replanted {
+pub enum RebaseResult {
     /// The remote has no commit that is not here. `tip` is the trunk's tip.
-    InStep { tip: CommitId },
+    UpToDate { tip: CommitId },
     /// The commits that are only here, up to `old`, were replayed on top of the remote's trunk.
     /// `tasks` are the tasks that their trailers name.
-    Onto { old: CommitId, new: CommitId, tasks: Vec<String> },
+    Rebased {
+        old: CommitId,
+        new: CommitId,
+        tasks: Vec<String>,
+    },
     /// These files conflict.
     Conflict { paths: Vec<String> },
 }
 
 /// The result of a move of the trunk.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Move {
+pub enum TrunkMoveResult {
     /// The trunk is at the new commit. This is also the result if it already was, because moving is
     /// idempotent.
     Moved,
     /// The trunk was at neither the old nor the new commit, because somebody else moved it to this
     /// one.
-    Elsewhere(CommitId),
+    TrunkElsewhere(CommitId),
     /// The trunk is checked out, and the move would overwrite these tracked or colliding files.
-    Dirty(Vec<String>),
+    CheckoutDirty(Vec<String>),
 }
 
 /// Permission to move one project's trunk. Only the engine can create one.
@@ -277,27 +282,35 @@ pub struct TrunkPermit {
     project: ProjectName,
     landing: LandingId,
     fence: u64,
-    replants: bool,
+    allows_rebase: bool,
 }
 
 impl TrunkPermit {
     /// Creates a permit for one landing, under the claim with the token `fence`.
     pub(crate) fn mint(project: ProjectName, landing: LandingId, fence: u64) -> TrunkPermit {
-        TrunkPermit { project, landing, fence, replants: false }
+        TrunkPermit {
+            project,
+            landing,
+            fence,
+            allows_rebase: false,
+        }
     }
     /// Returns a permit for a rebase of the trunk onto a remote's trunk. The new commit need not be
     /// a descendant of the old one, which is kept (Q3).
-    pub(crate) fn replanting(self) -> TrunkPermit {
-        TrunkPermit { replants: true, ..self }
+    pub(crate) fn for_rebase(self) -> TrunkPermit {
+        TrunkPermit {
+            allows_rebase: true,
+            ..self
+        }
     }
     /// Returns whether the new commit need not be a descendant of the old one.
-    pub fn replants(&self) -> bool {
-        self.replants
+    pub fn allows_rebase(&self) -> bool {
+        self.allows_rebase
     }
     /// Creates a permit for a rebase, for an adapter's own tests.
     #[cfg(feature = "testing")]
-    pub fn replanting_for_tests(project: ProjectName) -> TrunkPermit {
-        TrunkPermit::for_tests(project).replanting()
+    pub fn rebase_for_tests(project: ProjectName) -> TrunkPermit {
+        TrunkPermit::for_tests(project).for_rebase()
     }
     /// Creates a permit for an adapter's own tests.
     #[cfg(feature = "testing")]
@@ -362,7 +375,7 @@ impl DroppedProof {
 
 /// A failure of a git operation, described for a person.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{what}")]
+#[error("{message}")]
 pub struct GitError {
     /// A short code: `not_a_repository`, `unborn_branch`, `no_such_branch`, `git_missing`,
     /// `git_failed`, `io`, `busy`, `checkout_behind`, `no_such_commit`, `no_workspace`,
@@ -370,20 +383,20 @@ pub struct GitError {
     /// `unencodable`, `grafted`, `path_too_long`, `unsafe_repository`, `first_commit`, `unsettled`,
     /// `no_such_object`, `too_much_to_copy`, `bad_sparse`, `git_slow`; between machines also
     /// `bad_request`, `ref_refused`, `bad_remote`, `unreachable`, `unauthorized`, `cut`,
-    /// `not_a_mirror`, `no_wire`.
+    /// `not_a_mirror`, `transport_unsupported`.
     pub code: &'static str,
     /// A sentence about what happened and why.
-    pub what: String,
+    pub message: String,
     /// The next thing to do.
     pub hint: String,
 }
 
 impl GitError {
     /// Returns the error of a port that cannot reach other machines.
-    fn no_wire() -> GitError {
+    fn transport_unsupported() -> GitError {
         GitError {
             code: "no_wire",
-            what: "This version control cannot reach other machines.".into(),
+            message: "This version control cannot reach other machines.".into(),
             hint: "Use the project on the machine where it is.".into(),
         }
     }
@@ -395,17 +408,27 @@ pub trait Git: Send + Sync {
     /// Reads the facts about the repository that contains `path`. Changes nothing.
     fn inspect(&self, path: &Path) -> Result<RepoFacts, GitError>;
     /// Returns the trunk's tip in the user's repository.
-    fn tip(&self, repo: &Repo) -> Result<CommitId, GitError>;
+    fn tip(&self, repo: &ProjectRepo) -> Result<CommitId, GitError>;
     /// Returns every path of the trunk's tip, `/`-separated.
-    fn paths_at_tip(&self, repo: &Repo) -> Result<Vec<String>, GitError>;
+    fn paths_at_tip(&self, repo: &ProjectRepo) -> Result<Vec<String>, GitError>;
     /// Compares the trunk with its upstream branch as of the last fetch.
-    fn trunk(&self, repo: &Repo) -> Result<TrunkFacts, GitError>;
+    fn trunk_facts(&self, repo: &ProjectRepo) -> Result<TrunkFacts, GitError>;
     /// Returns whether the trunk's history up to `tip` contains `commit`, or the commit that
     /// replaced it when the trunk was rebased onto a remote's.
-    fn contains(&self, repo: &Repo, tip: &CommitId, commit: &CommitId) -> Result<bool, GitError>;
+    fn contains(
+        &self,
+        repo: &ProjectRepo,
+        tip: &CommitId,
+        commit: &CommitId,
+    ) -> Result<bool, GitError>;
     /// Returns those of `commits` that the trunk's history up to `tip` does not contain, in any
     /// form that [`Git::contains`] recognises.
-    fn missing(&self, repo: &Repo, tip: &CommitId, commits: &[CommitId]) -> Result<Vec<CommitId>, GitError> {
+    fn missing_commits(
+        &self,
+        repo: &ProjectRepo,
+        tip: &CommitId,
+        commits: &[CommitId],
+    ) -> Result<Vec<CommitId>, GitError> {
         let mut missing = Vec::new();
         for commit in commits {
             if !self.contains(repo, tip, commit)? {
@@ -416,50 +439,79 @@ pub trait Git: Send + Sync {
     }
     /// Returns the commit that stands for `commit` on the trunk now: itself, or the one that
     /// replaced it when the trunk was rebased onto a remote's.
-    fn stands_as(&self, repo: &Repo, commit: &CommitId) -> Result<Option<CommitId>, GitError> {
-        Ok(self.contains(repo, &self.tip(repo)?, commit)?.then(|| commit.clone()))
+    fn current_commit_of(
+        &self,
+        repo: &ProjectRepo,
+        commit: &CommitId,
+    ) -> Result<Option<CommitId>, GitError> {
+        Ok(self
+            .contains(repo, &self.tip(repo)?, commit)?
+            .then(|| commit.clone()))
     }
     /// Returns whether the trunk contains exactly this commit now.
-    fn holds(&self, repo: &Repo, commit: &CommitId) -> Result<bool, GitError> {
+    fn contains_exactly(&self, repo: &ProjectRepo, commit: &CommitId) -> Result<bool, GitError> {
         self.contains(repo, &self.tip(repo)?, commit)
     }
     /// Returns the commits between `from` and `to` along first parents, oldest first, without both.
-    fn commits_between(&self, repo: &Repo, from: &CommitId, to: &CommitId) -> Result<Vec<CommitId>, GitError>;
+    fn commits_between(
+        &self,
+        repo: &ProjectRepo,
+        from: &CommitId,
+        to: &CommitId,
+    ) -> Result<Vec<CommitId>, GitError>;
     /// Returns the commits in which the trunk and these recorded commits of it differ, along first
     /// parents.
-    fn compare_trunk(&self, repo: &Repo, recorded: &[CommitId]) -> Result<TrunkSeen, GitError>;
+    fn compare_trunk(
+        &self,
+        repo: &ProjectRepo,
+        recorded: &[CommitId],
+    ) -> Result<TrunkSeen, GitError>;
     /// Returns the newest commit on the trunk's first-parent line whose trailer names this landing.
-    fn landed_as(&self, repo: &Repo, landing: LandingId) -> Result<Option<CommitId>, GitError>;
+    fn find_landing(
+        &self,
+        repo: &ProjectRepo,
+        landing: LandingId,
+    ) -> Result<Option<CommitId>, GitError>;
     /// Returns the mebibytes that are free where workspaces are made, if that is known.
     fn free_disk_mb(&self) -> Option<u64> {
         None
     }
     /// Ends the helper processes that are kept for the next query. Later queries start new ones.
-    fn rest(&self) {}
+    fn stop_helpers(&self) {}
     /// Returns the directory from which the project's workspaces and slots read objects that are
     /// not their own.
-    fn objects(&self, repo: &Repo) -> Option<PathBuf> {
+    fn objects_dir(&self, repo: &ProjectRepo) -> Option<PathBuf> {
         let _ = repo;
         None
     }
     /// Returns the path of the attempt's workspace, even if the workspace does not exist.
-    fn workspace_path(&self, repo: &Repo, attempt: AttemptId) -> PathBuf;
+    fn workspace_path(&self, repo: &ProjectRepo, attempt: AttemptId) -> PathBuf;
     /// Makes the attempt's workspace at the trunk's tip, or finds it as it is.
-    fn prepare(&self, repo: &Repo, attempt: AttemptId, branch: &BranchName) -> Result<Workspace, GitError>;
+    fn prepare_workspace(
+        &self,
+        repo: &ProjectRepo,
+        attempt: AttemptId,
+        branch: &BranchName,
+    ) -> Result<Workspace, GitError>;
     /// Makes the workspace of a fix-up, or finds it as it is. It is at the trunk's tip, with the
     /// fix-up's commit merged onto it and conflict markers in the conflicting files. Where
     /// ownership resolved a conflict, it has the taken version without markers. The result is the
     /// workspace's base, so a capture contains only the fixes.
     fn prepare_fixup(
         &self,
-        repo: &Repo,
+        repo: &ProjectRepo,
         attempt: AttemptId,
         branch: &BranchName,
         fixup: &Fixup,
         authorship: &Authorship,
     ) -> Result<Workspace, GitError>;
     /// Returns the paths at which `change` conflicts with `tip`, with the kind of each conflict.
-    fn conflicts(&self, repo: &Repo, tip: &CommitId, change: &CommitId) -> Result<Vec<Conflict>, GitError> {
+    fn conflicts(
+        &self,
+        repo: &ProjectRepo,
+        tip: &CommitId,
+        change: &CommitId,
+    ) -> Result<Vec<Conflict>, GitError> {
         let _ = (repo, tip, change);
         Ok(vec![])
     }
@@ -468,20 +520,20 @@ pub trait Git: Send + Sync {
     /// whether it was accepted.
     fn recognise_fixup(
         &self,
-        repo: &Repo,
+        repo: &ProjectRepo,
         attempt: AttemptId,
         base: &CommitId,
         fixup: &Fixup,
     ) -> Result<bool, GitError> {
         let _ = (repo, attempt, base, fixup);
-        Err(GitError::no_wire())
+        Err(GitError::transport_unsupported())
     }
     /// Returns a capture as a change of the trunk. A fix-up's capture is squashed with the commit
     /// that it fixes into one child of the trunk's tip, which is kept beside the capture. Any other
     /// capture is returned as it is.
-    fn as_change(
+    fn squash_fixup(
         &self,
-        repo: &Repo,
+        repo: &ProjectRepo,
         attempt: AttemptId,
         capture: Capture,
         authorship: &Authorship,
@@ -489,74 +541,104 @@ pub trait Git: Send + Sync {
     /// Copies the untracked files that `workspace.copy` names into the workspace. They are not the
     /// attempt's work and are never captured, except those that its manifest names. Existing files
     /// stay as they are.
-    fn bring(&self, repo: &Repo, attempt: AttemptId, manifest: &[PathPattern]) -> Result<Brought, GitError>;
-    /// Returns whether [`Git::settle`] was called for the workspace.
-    fn is_settled(&self, repo: &Repo, attempt: AttemptId) -> bool;
+    fn copy_untracked(
+        &self,
+        repo: &ProjectRepo,
+        attempt: AttemptId,
+        manifest: &[PathPattern],
+    ) -> Result<CopiedFiles, GitError>;
+    /// Returns whether [`Git::mark_ready`] was called for the workspace.
+    fn is_ready(&self, repo: &ProjectRepo, attempt: AttemptId) -> bool;
     /// Records that the workspace is ready. Untracked files that exist by now and that the manifest
     /// does not name are not the attempt's work.
-    fn settle(&self, repo: &Repo, attempt: AttemptId, manifest: &[PathPattern]) -> Result<(), GitError>;
+    fn mark_ready(
+        &self,
+        repo: &ProjectRepo,
+        attempt: AttemptId,
+        manifest: &[PathPattern],
+    ) -> Result<(), GitError>;
     /// Captures the files of the workspace (tracked, new and deleted ones; never ignored ones) as
     /// one commit in the vault, pinned under `refs/regatta/keep/<attempt>`.
-    fn capture(&self, repo: &Repo, attempt: AttemptId, authorship: &Authorship) -> Result<Capture, GitError>;
+    fn capture(
+        &self,
+        repo: &ProjectRepo,
+        attempt: AttemptId,
+        authorship: &Authorship,
+    ) -> Result<Capture, GitError>;
     /// Makes the part of a capture that touches only these paths, and keeps it beside the whole
     /// capture (Q3).
     fn restrict(
         &self,
-        repo: &Repo,
+        repo: &ProjectRepo,
         attempt: AttemptId,
         part: (&Capture, &[String]),
         authorship: &Authorship,
     ) -> Result<Capture, GitError>;
     /// Returns the changes of a captured commit, sorted by path, with the added lines if `lines` is
     /// true.
-    fn changed_files(&self, repo: &Repo, capture: &Capture, lines: bool) -> Result<Vec<Change>, GitError>;
+    fn changed_files(
+        &self,
+        repo: &ProjectRepo,
+        capture: &Capture,
+        lines: bool,
+    ) -> Result<Vec<FileChange>, GitError>;
     /// Lists the paths between two commits that are more than plain files, before or after:
     /// executables, symbolic links, submodules, and folders in which git would find a repository.
     /// Sorted by path.
-    fn special_files(&self, repo: &Repo, base: &CommitId, commit: &CommitId) -> Result<Vec<SpecialFile>, GitError>;
+    fn special_files(
+        &self,
+        repo: &ProjectRepo,
+        base: &CommitId,
+        commit: &CommitId,
+    ) -> Result<Vec<SpecialFile>, GitError>;
     /// Lists the submodules that a change moves to a commit which no known branch or tag of their
     /// remote contains, sorted by path. Such a commit is also put into the user's copy of the
     /// submodule, so that a person can push it from there.
-    fn unpublished_submodules(&self, repo: &Repo, base: &CommitId, commit: &CommitId) -> Result<Vec<String>, GitError> {
+    fn unpublished_submodules(
+        &self,
+        repo: &ProjectRepo,
+        base: &CommitId,
+        commit: &CommitId,
+    ) -> Result<Vec<String>, GitError> {
         let _ = (repo, base, commit);
         Ok(vec![])
     }
     /// Returns whether git ignores this path of the user's checkout. Always false in a bare
     /// repository.
-    fn ignores(&self, repo: &Repo, path: &str) -> Result<bool, GitError>;
+    fn is_ignored(&self, repo: &ProjectRepo, path: &str) -> Result<bool, GitError>;
     /// Returns the changed and new paths of the user's checkout, each with a mark that changes when
     /// the file is written.
-    fn checkout_marks(&self, repo: &Repo) -> Result<Vec<(String, String)>, GitError>;
+    fn checkout_marks(&self, repo: &ProjectRepo) -> Result<Vec<(String, String)>, GitError>;
     /// Merges a captured commit onto `tip` without a working copy.
     ///
     /// `Squash` makes one commit, `Rebase` one for each of the agent's own commits, `Merge` a merge
     /// commit.
     fn trial_merge(
         &self,
-        repo: &Repo,
+        repo: &ProjectRepo,
         tip: &CommitId,
         commit: &CommitId,
         authorship: &Authorship,
-        style: Style,
-    ) -> Result<Trial, GitError>;
+        style: CommitStyle,
+    ) -> Result<TrialMerge, GitError>;
     /// Merges several captured commits onto `tip`, each onto the one before, up to the first
     /// conflict. Returns one result for each merged commit; only the last can be a conflict. It is
     /// cheaper than single merges, because it waits for the disk once.
     fn trial_merges(
         &self,
-        repo: &Repo,
+        repo: &ProjectRepo,
         tip: &CommitId,
         changes: &[(CommitId, Authorship)],
-        style: Style,
-    ) -> Result<Vec<Trial>, GitError> {
+        style: CommitStyle,
+    ) -> Result<Vec<TrialMerge>, GitError> {
         let mut tip = tip.clone();
         let mut found = Vec::with_capacity(changes.len());
         for (commit, authorship) in changes {
             let trial = self.trial_merge(repo, &tip, commit, authorship, style)?;
             match &trial {
-                Trial::Clean(next) => tip = next.clone(),
-                Trial::Empty => {}
-                Trial::Conflict(_) => {
+                TrialMerge::Clean(next) => tip = next.clone(),
+                TrialMerge::Empty => {}
+                TrialMerge::Conflict(_) => {
                     found.push(trial);
                     break;
                 }
@@ -569,17 +651,17 @@ pub trait Git: Send + Sync {
     /// conflicts.
     fn merge_with_ownership(
         &self,
-        repo: &Repo,
+        repo: &ProjectRepo,
         tip: &CommitId,
         commit: &CommitId,
-        sides: &BTreeMap<String, Side>,
+        sides: &BTreeMap<String, MergeSide>,
         authorship: &Authorship,
-    ) -> Result<Settled, GitError>;
+    ) -> Result<OwnershipMerge, GitError>;
     /// Makes one commit on `onto` with the content of `commit`, and leaves out the commits between
     /// them.
-    fn fold(
+    fn squash_range(
         &self,
-        repo: &Repo,
+        repo: &ProjectRepo,
         onto: &CommitId,
         commit: &CommitId,
         authorship: &Authorship,
@@ -587,91 +669,155 @@ pub trait Git: Send + Sync {
     /// Undoes the changes of `commit` on top of `tip`, without a working copy.
     fn revert(
         &self,
-        repo: &Repo,
+        repo: &ProjectRepo,
         tip: &CommitId,
         commit: &CommitId,
         authorship: &Authorship,
-    ) -> Result<Trial, GitError>;
+    ) -> Result<TrialMerge, GitError>;
     /// Returns a file's content in a commit, if the path exists there and is a file.
-    fn file_at(&self, repo: &Repo, commit: &CommitId, path: &str) -> Result<Option<Vec<u8>>, GitError>;
+    fn file_at(
+        &self,
+        repo: &ProjectRepo,
+        commit: &CommitId,
+        path: &str,
+    ) -> Result<Option<Vec<u8>>, GitError>;
     /// Returns whether a person has edited a file in the checkout of the trunk, so that its content
     /// is not `committed`, and has not staged the edit.
-    fn is_edited(&self, repo: &Repo, path: &str, committed: &[u8]) -> Result<bool, GitError>;
+    fn is_edited(&self, repo: &ProjectRepo, path: &str, committed: &[u8])
+    -> Result<bool, GitError>;
     /// Returns the tree of a commit, which is the same for the same content.
-    fn tree(&self, repo: &Repo, commit: &CommitId) -> Result<CommitId, GitError>;
+    fn tree_of(&self, repo: &ProjectRepo, commit: &CommitId) -> Result<CommitId, GitError>;
     /// Returns the changes from `base` to `commit` as a patch.
-    fn diff(&self, repo: &Repo, base: &CommitId, commit: &CommitId) -> Result<String, GitError>;
+    fn diff(
+        &self,
+        repo: &ProjectRepo,
+        base: &CommitId,
+        commit: &CommitId,
+    ) -> Result<String, GitError>;
     /// Checks exactly `commit` out into a slot's directory for validation, and removes everything
     /// else from it.
-    fn stage(&self, repo: &Repo, slot: u32, commit: &CommitId) -> Result<PathBuf, GitError>;
+    fn stage(&self, repo: &ProjectRepo, slot: u32, commit: &CommitId) -> Result<PathBuf, GitError>;
     /// Copies the untracked files that `workspace.copy` names into a slot's directory, which
     /// contains `commit`.
-    fn furnish(&self, repo: &Repo, slot: u32, commit: &CommitId) -> Result<Brought, GitError> {
+    fn prepare_staging(
+        &self,
+        repo: &ProjectRepo,
+        slot: u32,
+        commit: &CommitId,
+    ) -> Result<CopiedFiles, GitError> {
         let _ = (repo, slot, commit);
-        Ok(Brought::default())
+        Ok(CopiedFiles::default())
     }
     /// Removes the directories of this slot and of all slots with a higher number.
-    fn unstage(&self, repo: &Repo, from: u32) -> Result<(), GitError>;
+    fn unstage(&self, repo: &ProjectRepo, from: u32) -> Result<(), GitError>;
     /// Moves the trunk from `old` to `new` by compare-and-swap, and updates a clean checkout of it.
     /// `new` may be several commits ahead. Where the permit allows a `new` that is no descendant of
     /// `old`, `old` is kept under `refs/regatta/keep/trunk-<old>`, in the vault and in the user's
     /// repository.
-    fn move_trunk(&self, permit: &TrunkPermit, repo: &Repo, old: &CommitId, new: &CommitId) -> Result<Move, GitError>;
+    fn move_trunk(
+        &self,
+        permit: &TrunkPermit,
+        repo: &ProjectRepo,
+        old: &CommitId,
+        new: &CommitId,
+    ) -> Result<TrunkMoveResult, GitError>;
     /// Pushes a commit of the trunk to the branch of the same name at one of the user's remotes,
     /// never by force.
-    fn push(&self, repo: &Repo, remote: &str, commit: &CommitId) -> Result<Push, GitError>;
+    fn push(
+        &self,
+        repo: &ProjectRepo,
+        remote: &str,
+        commit: &CommitId,
+    ) -> Result<PushResult, GitError>;
     /// Pushes a commit as one of Regatta's own branches (`regatta/…`) to one of the user's remotes.
     /// Replaces the branch there.
-    fn push_branch(&self, repo: &Repo, remote: &str, branch: &BranchName, commit: &CommitId) -> Result<Push, GitError> {
+    fn push_branch(
+        &self,
+        repo: &ProjectRepo,
+        remote: &str,
+        branch: &BranchName,
+        commit: &CommitId,
+    ) -> Result<PushResult, GitError> {
         let _ = (repo, remote, branch, commit);
-        Err(GitError::no_wire())
+        Err(GitError::transport_unsupported())
     }
     /// Fetches a remote's trunk with the user's credentials, so that the trunk can be rebased onto
     /// it.
-    fn upstream(&self, repo: &Repo, remote: &str) -> Result<Upstream, GitError> {
+    fn fetch_upstream(&self, repo: &ProjectRepo, remote: &str) -> Result<UpstreamTrunk, GitError> {
         let _ = (repo, remote);
-        Err(GitError::no_wire())
+        Err(GitError::transport_unsupported())
     }
     /// Replays the commits that are only on the local trunk on top of a remote's trunk, without a
     /// working copy. Moves nothing.
-    fn replant(&self, repo: &Repo, onto: &CommitId) -> Result<Replanted, GitError> {
+    fn rebase_trunk(&self, repo: &ProjectRepo, onto: &CommitId) -> Result<RebaseResult, GitError> {
         let _ = (repo, onto);
-        Err(GitError::no_wire())
+        Err(GitError::transport_unsupported())
     }
     /// Returns the commits up to this one that came after the last tag, newest first, or nothing
     /// where that is unknown.
-    fn unreleased(&self, repo: &Repo, commit: &CommitId) -> Result<Option<Vec<Unreleased>>, GitError> {
+    fn unreleased_commits(
+        &self,
+        repo: &ProjectRepo,
+        commit: &CommitId,
+    ) -> Result<Option<Vec<UnreleasedCommit>>, GitError> {
         let _ = (repo, commit);
         Ok(None)
     }
     /// Returns which of these attempts' workspaces, as they are on disk now, would conflict with
     /// each other or with the trunk. Stores nothing.
-    fn collisions(&self, repo: &Repo, attempts: &[AttemptId], tip: &CommitId) -> Result<Vec<Collision>, GitError>;
+    fn collisions(
+        &self,
+        repo: &ProjectRepo,
+        attempts: &[AttemptId],
+        tip: &CommitId,
+    ) -> Result<Vec<WorkspaceCollision>, GitError>;
     /// Returns the paths of the attempt's workspace whose content is neither in the vault nor on
     /// the trunk.
-    fn unkept(&self, repo: &Repo, attempt: AttemptId) -> Result<Vec<String>, GitError>;
+    fn uncaptured_paths(
+        &self,
+        repo: &ProjectRepo,
+        attempt: AttemptId,
+    ) -> Result<Vec<String>, GitError>;
     /// Removes the attempt's workspace, or cleans its directory and puts it into the pool for
     /// another attempt.
-    fn remove_workspace(&self, proof: &ReachabilityProof, repo: &Repo) -> Result<(), GitError>;
+    fn remove_workspace(
+        &self,
+        proof: &ReachabilityProof,
+        repo: &ProjectRepo,
+    ) -> Result<(), GitError>;
     /// Returns the attempts of which something is kept under a keep-ref.
-    fn kept_attempts(&self, repo: &Repo) -> Result<Vec<AttemptId>, GitError>;
+    fn kept_attempts(&self, repo: &ProjectRepo) -> Result<Vec<AttemptId>, GitError>;
     /// Returns the kept commits of an attempt, if there are any.
-    fn kept_work(&self, repo: &Repo, attempt: AttemptId) -> Result<Option<KeptWork>, GitError>;
+    fn kept_work(
+        &self,
+        repo: &ProjectRepo,
+        attempt: AttemptId,
+    ) -> Result<Option<KeptWork>, GitError>;
     /// Deletes everything that is kept of an attempt.
-    fn forget_dropped(&self, proof: &DroppedProof, repo: &Repo) -> Result<(), GitError>;
+    fn forget_dropped(&self, proof: &DroppedProof, repo: &ProjectRepo) -> Result<(), GitError>;
     /// Deletes objects that no ref of the vault reaches and that nobody has written for
     /// `unused_for`. The commits in `landed` stay, even if the trunk has lost them.
-    fn collect_garbage(&self, repo: &Repo, landed: &[CommitId], unused_for: Duration) -> Result<(), GitError>;
+    fn collect_garbage(
+        &self,
+        repo: &ProjectRepo,
+        landed: &[CommitId],
+        unused_for: Duration,
+    ) -> Result<(), GitError>;
     /// Measures the disk space of the project's workspaces.
-    fn disk_use(&self, repo: &Repo) -> Result<DiskUse, GitError>;
+    fn disk_use(&self, repo: &ProjectRepo) -> Result<DiskUse, GitError>;
     /// Removes pooled workspaces, oldest first, until the pool takes at most `most` bytes.
-    fn shrink_pool(&self, repo: &Repo, most: u64) -> Result<(), GitError>;
+    fn shrink_pool(&self, repo: &ProjectRepo, most: u64) -> Result<(), GitError>;
     /// Answers `GET info/refs?service=…` of git's HTTP protocol, including its header line, from a
     /// vault that was updated to the trunk. The trunk is its `HEAD` and only branch. Of the other
     /// refs, those that `may_write` allows are listed, and only for a push.
-    fn advertise(&self, repo: &Repo, wire: &Wire<'_>, may_write: &dyn Fn(&str) -> bool) -> Result<Vec<u8>, GitError> {
+    fn advertise(
+        &self,
+        repo: &ProjectRepo,
+        wire: &GitHttpRequest<'_>,
+        may_write: &dyn Fn(&str) -> bool,
+    ) -> Result<Vec<u8>, GitError> {
         let _ = (repo, wire, may_write);
-        Err(GitError::no_wire())
+        Err(GitError::transport_unsupported())
     }
     /// Answers `POST git-upload-pack` or `git-receive-pack` from the vault. Both directions are
     /// streamed, so neither is held in memory. Any commit of the vault may be fetched by its id. A
@@ -684,41 +830,55 @@ pub trait Git: Send + Sync {
     /// streams must end by themselves, with an error, when the other side falls silent.
     fn serve(
         &self,
-        repo: &Repo,
-        wire: &Wire<'_>,
+        repo: &ProjectRepo,
+        wire: &GitHttpRequest<'_>,
         may_write: &dyn Fn(&str) -> bool,
         request: &mut dyn Read,
         answer: &mut dyn Write,
     ) -> Result<(), GitError> {
         let _ = (repo, wire, may_write, request, answer);
-        Err(GitError::no_wire())
+        Err(GitError::transport_unsupported())
     }
     /// Returns the directory in which a runner keeps its own copy of a project of another machine:
-    /// the [`Repo::path`] of that project there.
+    /// the [`ProjectRepo::path`] of that project there.
     fn mirror_path(&self, project: &ProjectName) -> PathBuf {
         PathBuf::from(format!("{project}.git"))
     }
     /// Makes or updates a runner's mirror of a project at [`Git::mirror_path`], so that everything
     /// else works on it as on a user's repository. Its trunk is moved to the server's trunk, and
     /// the commits in `wants` are fetched too.
-    fn take_in(&self, repo: &Repo, from: &Remote, wants: &[CommitId]) -> Result<(), GitError> {
+    fn fetch_project(
+        &self,
+        repo: &ProjectRepo,
+        from: &GitRemote,
+        wants: &[CommitId],
+    ) -> Result<(), GitError> {
         let _ = (repo, from, wants);
-        Err(GitError::no_wire())
+        Err(GitError::transport_unsupported())
     }
     /// Pushes all kept commits of an attempt to the server, under the same names, all or nothing.
-    fn hand_over(&self, repo: &Repo, to: &Remote, attempt: AttemptId) -> Result<(), GitError> {
+    fn push_capture(
+        &self,
+        repo: &ProjectRepo,
+        to: &GitRemote,
+        attempt: AttemptId,
+    ) -> Result<(), GitError> {
         let _ = (repo, to, attempt);
-        Err(GitError::no_wire())
+        Err(GitError::transport_unsupported())
     }
     /// Deletes the refs under which an attempt's work was kept on this machine, once the server has
     /// it.
-    fn let_go(&self, _repo: &Repo, _attempt: AttemptId) -> Result<(), GitError> {
+    fn forget_attempt(&self, _repo: &ProjectRepo, _attempt: AttemptId) -> Result<(), GitError> {
         Ok(())
     }
     /// Returns the last capture of an attempt from the vault. The server uses it because it trusts
     /// no capture that a runner only reports.
-    fn kept(&self, repo: &Repo, attempt: AttemptId) -> Result<Option<Capture>, GitError> {
+    fn captured(
+        &self,
+        repo: &ProjectRepo,
+        attempt: AttemptId,
+    ) -> Result<Option<Capture>, GitError> {
         let _ = (repo, attempt);
-        Err(GitError::no_wire())
+        Err(GitError::transport_unsupported())
     }
 }

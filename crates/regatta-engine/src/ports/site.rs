@@ -7,18 +7,20 @@ use std::time::Duration;
 use regatta_core::attempt::{Attempt, SetupFault};
 use regatta_core::ids::AttemptId;
 use regatta_core::project::Project;
-use regatta_core::scope::Finding;
+use regatta_core::scope_escape::ScopeFinding;
 use regatta_core::task::Task;
 use serde::{Deserialize, Serialize};
 
-use crate::keep::Evidence;
-use crate::ports::agents::{AgentError, Desk, Exit, Launch, ProcessState, Started, Verdict};
+use crate::artifacts::CheckEvidence;
+use crate::ports::agents::{
+    AgentError, DriverVerdict, Exit, ProcessState, ProgramLaunch, SessionSink, StartOutcome,
+};
 use crate::ports::git::{Authorship, Capture, GitError, Workspace};
-use crate::result::Read;
+use crate::worker_result::ParsedResult;
 
 /// The records of an attempt that a site needs to work on it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Order {
+pub struct AttemptSpec {
     pub attempt: Attempt,
     /// The task with the manifest of this attempt; a fix-up's manifest is the conflicting paths.
     pub task: Task,
@@ -27,13 +29,14 @@ pub struct Order {
 
 /// The files in which an attempt reported on its work.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Heard {
+pub struct WorkerReport {
     /// The attempt's result, or the reason why it could not be read.
-    pub result: Option<Result<Read, String>>,
+    pub result: Option<Result<ParsedResult, String>>,
     /// The directory in which the attempt says it worked, if that is not its workspace.
-    pub elsewhere: Option<String>,
+    #[serde(rename = "elsewhere")]
+    pub other_dir: Option<String>,
     /// Work outside its manifest that the attempt reported.
-    pub escapes: Vec<Finding>,
+    pub escapes: Vec<ScopeFinding>,
 }
 
 /// The reason why an operation in an attempt's workspace failed, and the party at fault, where it
@@ -46,7 +49,10 @@ pub struct SiteError {
 
 impl From<String> for SiteError {
     fn from(reason: String) -> SiteError {
-        SiteError { reason, fault: None }
+        SiteError {
+            reason,
+            fault: None,
+        }
     }
 }
 
@@ -79,7 +85,10 @@ impl From<GitError> for SiteError {
                 | "bad_sparse"
                 | "too_much_to_copy"
         );
-        SiteError { reason: format!("{} {}", error.what, error.hint), fault: is_setup.then_some(SetupFault::Task) }
+        SiteError {
+            reason: format!("{} {}", error.message, error.hint),
+            fault: is_setup.then_some(SetupFault::Task),
+        }
     }
 }
 
@@ -87,34 +96,42 @@ impl From<GitError> for SiteError {
 /// state.
 pub trait Site: Send + Sync {
     /// Returns those of these ports on which a program of the machine listens.
-    fn taken(&self, ports: &[u16]) -> Result<Vec<u16>, String>;
+    fn ports_in_use(&self, ports: &[u16]) -> Result<Vec<u16>, String>;
     /// Makes the attempt's workspace ready: checks it out, copies the project's untracked files and
     /// runs the setup commands.
-    fn ready(&self, order: &Order, ports: &[(String, String)]) -> Result<Workspace, SiteError>;
+    fn make_ready(
+        &self,
+        order: &AttemptSpec,
+        ports: &[(String, String)],
+    ) -> Result<Workspace, SiteError>;
     /// Writes the attempt's briefing into its workspace, if one is given. Returns whether the
     /// workspace has a briefing.
-    fn brief(&self, order: &Order, briefing: Option<&str>) -> Result<bool, String>;
+    fn write_briefing(&self, order: &AttemptSpec, briefing: Option<&str>) -> Result<bool, String>;
     /// Returns the state of the attempt's program.
     fn state(&self, attempt: AttemptId) -> Result<ProcessState, AgentError>;
     /// Starts the attempt's program. A second call starts nothing.
-    fn start(&self, launch: &Launch) -> Result<Started, AgentError>;
+    fn start(&self, launch: &ProgramLaunch) -> Result<StartOutcome, AgentError>;
     /// Attends the attempt's program until it has ended, or until `desk` no longer wants to
     /// continue (`None`).
-    fn attend(&self, attempt: AttemptId, desk: &dyn Desk) -> Result<Option<Verdict>, AgentError>;
+    fn attend(
+        &self,
+        attempt: AttemptId,
+        desk: &dyn SessionSink,
+    ) -> Result<Option<DriverVerdict>, AgentError>;
     /// Makes the attendant read its desk's wishes now.
-    fn nudge(&self, attempt: AttemptId);
+    fn refresh_input(&self, attempt: AttemptId);
     /// Ends the attempt's whole process tree. Returns when the tree is gone.
     fn stop(&self, attempt: AttemptId, grace: Duration) -> Result<Exit, AgentError>;
     /// Reads the files in which the attempt reported on its work.
-    fn hear(&self, order: &Order) -> Result<Heard, String>;
+    fn read_report(&self, order: &AttemptSpec) -> Result<WorkerReport, String>;
     /// Captures the files of the attempt's workspace in the daemon's vault.
-    fn capture(&self, order: &Order, authorship: &Authorship) -> Result<Capture, SiteError>;
+    fn capture(&self, order: &AttemptSpec, authorship: &Authorship) -> Result<Capture, SiteError>;
     /// Runs the checks on the workspace, up to the first one that fails.
-    fn examine(&self, order: &Order) -> Result<Vec<Evidence>, String>;
+    fn run_checks(&self, order: &AttemptSpec) -> Result<Vec<CheckEvidence>, String>;
     /// Runs the task's ratchet once. Returns the reason if the ratchet refused the work.
-    fn ratchet(&self, order: &Order) -> Result<Option<String>, String>;
+    fn run_ratchet(&self, order: &AttemptSpec) -> Result<Option<String>, String>;
     /// Removes the attempt's workspace, once everything in it is proved kept.
-    fn clear(&self, order: &Order, authorship: &Authorship) -> Result<(), String>;
+    fn remove_workspace(&self, order: &AttemptSpec, authorship: &Authorship) -> Result<(), String>;
     /// Returns the attempt's working directory, or nothing when it is on another machine.
-    fn place(&self, order: &Order) -> Option<PathBuf>;
+    fn working_dir(&self, order: &AttemptSpec) -> Option<PathBuf>;
 }

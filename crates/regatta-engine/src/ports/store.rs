@@ -5,30 +5,30 @@ use std::sync::Arc;
 
 use regatta_core::approval::Approval;
 use regatta_core::attempt::Attempt;
-use regatta_core::board::{Board, Meta, Rows};
+use regatta_core::board::{Board, BoardMeta, Rows};
 use regatta_core::bus::Message;
 use regatta_core::conversation::Conversation;
 use regatta_core::effect::{Effect, EffectKey};
 use regatta_core::event::Recorded;
 use regatta_core::hook::Firing;
 use regatta_core::ids::{
-    AgentName, ApprovalId, AttemptId, ChannelName, ConversationId, FiringId, HookId, Label, MessageId, MissionId,
-    ProjectName, TaskId, TeamName,
+    AgentName, ApprovalId, AttemptId, ChannelName, ConversationId, FiringId, HookId, Label,
+    MessageId, MissionId, ProjectName, TaskId, TeamName,
 };
 use regatta_core::landing::Landing;
-use regatta_core::launch::Launch;
+use regatta_core::launch::TeamLaunch;
 use regatta_core::mission::Mission;
-use regatta_core::search::Query;
-use regatta_core::task::{Status, Task};
+use regatta_core::search::SearchQuery;
+use regatta_core::task::{Task, TaskStatus};
 
 /// One transaction of the store, which is stored completely or not at all.
 #[derive(Clone, Debug, Default)]
-pub struct Batch {
+pub struct StoreBatch {
     /// The revision that the store must be at. Any other revision means a second writer, and
     /// nothing is stored.
-    pub after: u64,
+    pub base_revision: u64,
     /// The board's counters after the batch.
-    pub meta: Meta,
+    pub meta: BoardMeta,
     /// New events, in order, without gaps.
     pub events: Vec<Recorded>,
     /// Changed rows after the batch; `None` means that the row is deleted.
@@ -36,18 +36,18 @@ pub struct Batch {
     /// New effects for the outbox.
     pub effects: Vec<(EffectKey, Effect)>,
     /// Effects that leave the outbox.
-    pub performed: Vec<EffectKey>,
+    pub completed_effects: Vec<EffectKey>,
 }
 
 /// The state that a store returns at the start.
 #[derive(Debug, Default)]
-pub struct Loaded {
+pub struct LoadedState {
     /// The board, exactly as it was after the last commit.
     pub board: Board,
     /// Effects that were stored and not yet performed, oldest first.
     pub outbox: Vec<(EffectKey, Effect)>,
     /// Live rows, effects and events that could not be read. The board is without them (D11).
-    pub unreadable: Vec<UnreadableRow>,
+    pub unreadable_rows: Vec<UnreadableRow>,
 }
 
 /// A stored row that this version cannot read. It stays in the store unchanged, so that another
@@ -57,21 +57,25 @@ pub struct UnreadableRow {
     pub table: &'static str,
     /// The row's key in its table.
     pub id: String,
-    pub why: String,
+    pub reason: String,
 }
 
 impl std::fmt::Display for UnreadableRow {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "row {} of table {} ({})", self.id, self.table, self.why)
+        write!(
+            f,
+            "row {} of table {} ({})",
+            self.id, self.table, self.reason
+        )
     }
 }
 
 /// The writing side of a store. One thread owns it.
 pub trait Store: Send {
     /// Reads the board and the outbox. Leaves out and reports rows that cannot be read (D11).
-    fn load(&mut self) -> Result<Loaded, StoreError>;
+    fn load(&mut self) -> Result<LoadedState, StoreError>;
     /// Stores a batch durably: once this returns, the batch survives a power cut.
-    fn commit(&mut self, batch: &Batch) -> Result<(), StoreError>;
+    fn commit(&mut self, batch: &StoreBatch) -> Result<(), StoreError>;
     /// Returns the revision that the store is at. After a failed commit it tells whether the batch
     /// was stored after all.
     fn revision(&mut self) -> Result<u64, StoreError>;
@@ -81,16 +85,16 @@ pub trait Store: Send {
     fn backup(&mut self, to: &Path) -> Result<(), StoreError>;
     /// Returns whether the store has durable changes that it could still write in a better form
     /// when it is idle.
-    fn is_behind(&self) -> bool {
+    fn has_deferred_rows(&self) -> bool {
         false
     }
     /// Writes those changes, because the engine is idle.
-    fn rest(&mut self) -> Result<(), StoreError> {
+    fn flush_idle(&mut self) -> Result<(), StoreError> {
         Ok(())
     }
     /// Returns the reading side, for any thread. It blocks the writer no longer than a large commit
     /// does.
-    fn history(&self) -> Arc<dyn History>;
+    fn history(&self) -> Arc<dyn StoreHistory>;
 }
 
 /// The conditions that messages must meet.
@@ -106,11 +110,11 @@ pub struct MessageFilter {
     /// Only this message, which begins a thread, and the messages of its thread.
     pub thread: Option<MessageId>,
     /// Only messages whose text matches this query.
-    pub text: Option<Query>,
-    /// Only messages from this date on, in milliseconds, as [`first_since`] finds it.
-    pub since: Option<u64>,
+    pub text: Option<SearchQuery>,
+    /// Only messages from this date on, in milliseconds, as [`first_message_since`] finds it.
+    pub since_unix_ms: Option<u64>,
     /// Only messages up to this date, inclusive.
-    pub until: Option<u64>,
+    pub until_unix_ms: Option<u64>,
     /// Only messages after this one.
     pub after: Option<MessageId>,
     /// Only messages before this one.
@@ -126,7 +130,7 @@ pub struct MessageFilter {
 ///
 /// Messages are in the order of their dates unless a clock was set back. The binary search finds a
 /// place even then, and the same one in every store (J12).
-pub fn first_since<E>(
+pub fn first_message_since<E>(
     wall: u64,
     last: u64,
     mut at_or_after: impl FnMut(u64) -> Result<Option<(u64, u64)>, E>,
@@ -147,7 +151,7 @@ pub fn first_since<E>(
 pub struct TaskFilter {
     pub project: Option<ProjectName>,
     pub mission: Option<MissionId>,
-    pub statuses: Vec<Status>,
+    pub statuses: Vec<TaskStatus>,
     /// Only tasks after this one.
     pub after: Option<TaskId>,
     /// The number of tasks, sorted by number; 0 means all.
@@ -155,7 +159,7 @@ pub struct TaskFilter {
 }
 
 /// The reading side of a store: everything that was ever committed.
-pub trait History: Send + Sync {
+pub trait StoreHistory: Send + Sync {
     /// Returns at most `limit` events after a revision, in order. An event that cannot be read is
     /// [`Event::Unreadable`].
     ///
@@ -166,12 +170,21 @@ pub trait History: Send + Sync {
     /// Returns one message.
     fn message(&self, id: MessageId) -> Result<Option<Message>, StoreError> {
         let after = Some(MessageId(id.0.saturating_sub(1)));
-        let filter = MessageFilter { after, limit: 1, ..MessageFilter::default() };
+        let filter = MessageFilter {
+            after,
+            limit: 1,
+            ..MessageFilter::default()
+        };
         Ok(self.messages(&filter)?.pop().filter(|it| it.id == id))
     }
     /// Returns the newest firings of a hook, or of all hooks, newest first: at most `limit`, and
     /// only those before `before` if it is given.
-    fn firings(&self, hook: Option<HookId>, before: Option<FiringId>, limit: usize) -> Result<Vec<Firing>, StoreError>;
+    fn firings(
+        &self,
+        hook: Option<HookId>,
+        before: Option<FiringId>,
+        limit: usize,
+    ) -> Result<Vec<Firing>, StoreError>;
     /// Returns the number of messages of a channel after one message.
     fn count_messages(&self, channel: &ChannelName, after: MessageId) -> Result<u64, StoreError>;
     /// Returns a task, open or ended.
@@ -180,7 +193,12 @@ pub trait History: Send + Sync {
     fn tasks(&self, filter: &TaskFilter) -> Result<Vec<Task>, StoreError>;
     /// Returns the number of tasks that match, ignoring the filter's limit.
     fn count_tasks(&self, filter: &TaskFilter) -> Result<u64, StoreError> {
-        Ok(self.tasks(&TaskFilter { limit: 0, ..filter.clone() })?.len() as u64)
+        Ok(self
+            .tasks(&TaskFilter {
+                limit: 0,
+                ..filter.clone()
+            })?
+            .len() as u64)
     }
     /// Returns an attempt, live or ended.
     fn attempt(&self, id: AttemptId) -> Result<Option<Attempt>, StoreError>;
@@ -191,7 +209,7 @@ pub trait History: Send + Sync {
     /// Returns a project's newest landings, ended or not, newest first, at most `limit`.
     fn landings(&self, project: &ProjectName, limit: usize) -> Result<Vec<Landing>, StoreError>;
     /// Returns a team's newest launches, including its last one, newest first, at most `limit`.
-    fn launches(&self, team: &TeamName, limit: usize) -> Result<Vec<Launch>, StoreError>;
+    fn launches(&self, team: &TeamName, limit: usize) -> Result<Vec<TeamLaunch>, StoreError>;
     /// Returns the newest conversations, closed or not, newest first, at most `limit`.
     fn conversations(&self, limit: usize) -> Result<Vec<Conversation>, StoreError>;
     fn conversation(&self, id: ConversationId) -> Result<Option<Conversation>, StoreError>;
@@ -201,13 +219,13 @@ pub trait History: Send + Sync {
 
 /// A failure of the store, described for a person.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{what}")]
+#[error("{message}")]
 pub struct StoreError {
     /// The kind of the failure: `disk_full`, `read_only`, `corrupt`, `store_behind`,
     /// `newer_version`, `old_sqlite`, `second_writer`, `io`.
     pub code: &'static str,
     /// A sentence about what happened and why, without a period.
-    pub what: String,
+    pub message: String,
     /// The next thing to do.
     pub hint: String,
 }

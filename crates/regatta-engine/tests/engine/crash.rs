@@ -10,125 +10,214 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 
-use regatta_core::attempt::Cause;
+use regatta_core::attempt::AttemptCause;
 use regatta_core::board::Board;
-use regatta_core::command::{Command, Outcome, Request};
+use regatta_core::command::{Command, CommandOutcome, Request};
 use regatta_core::ids::{AttemptId, TaskId};
 use regatta_engine::ports::agents::Exit;
-use regatta_engine::ports::git::{Git, Repo};
+use regatta_engine::ports::git::{Git, ProjectRepo};
 use regatta_engine::ports::store::Store;
-use regatta_engine::{Engine, Failure};
-use regatta_testkit::fake_agents::Program;
-use regatta_testkit::steps::Life;
+use regatta_engine::{CommandFailure, Engine};
+use regatta_testkit::crash_points::EngineLife;
+use regatta_testkit::fake_agents::FakeProgram;
 
 use crate::support::*;
 use crate::workspaces::{ready_project, repo, settings};
 
 /// A scenario: the requests of the client, the programs' work, and the conditions at the end.
 #[derive(Clone, Copy)]
-struct Story {
+struct Scenario {
     commands: fn() -> Vec<Command>,
     /// Returns whether the client may send its nth request.
-    may_ask: fn(usize, &Board) -> bool,
-    program: fn(&Program) -> Exit,
+    can_send: fn(usize, &Board) -> bool,
+    program: fn(&FakeProgram) -> Exit,
     assert_done_once: fn(&World, &Engine),
-    tasks: u64,
+    task_count: u64,
 }
 
-impl Story {
+impl Scenario {
     fn requests(self) -> Vec<Request> {
-        (1..).zip((self.commands)()).map(|(nth, it)| keyed(&format!("client-{nth}"), it)).collect()
+        (1..)
+            .zip((self.commands)())
+            .map(|(nth, it)| keyed_request(&format!("client-{nth}"), it))
+            .collect()
     }
 }
 
 /// Three tasks and two agents. The second task's first program works while a person commits to the
 /// same file, so its landing conflicts. The third task depends on the first.
-const THREE_TASKS: Story = Story {
+const THREE_TASKS: Scenario = Scenario {
     commands: || {
-        let plan = vec![planned("a", "a", &[]), planned("b", "b", &[]), planned("c", "c", &[0])];
-        vec![add_project(), register("ann"), register("bob"), mission(&["ann", "bob"], plan)]
+        let plan = vec![
+            planned("a", "a", &[]),
+            planned("b", "b", &[]),
+            planned("c", "c", &[0]),
+        ];
+        vec![
+            add_project(),
+            register("ann"),
+            register("bob"),
+            mission(&["ann", "bob"], plan),
+        ]
     },
-    may_ask: |_, _| true,
+    can_send: |_, _| true,
     program: |program| {
-        if program.task() == "T2" && program.nth() == 1 {
-            program.git().person_commits(Path::new(REPO), "b", "a person's\n");
+        if program.task() == "T2" && program.run_number() == 1 {
+            program
+                .git()
+                .commit_as_person(Path::new(REPO), "b", "a person's\n");
         }
         if program.task() == "T3" {
-            assert_eq!(program.read("a"), "T1\n", "J5: the task starts without the work it depends on");
+            assert_eq!(
+                program.read("a"),
+                "T1\n",
+                "J5: the task starts without the work it depends on"
+            );
         }
         append_own_name(program)
     },
     assert_done_once: assert_three_landed,
-    tasks: 3,
+    task_count: 3,
 };
 
 /// Two tasks in one wave and one in the next, with one commit per wave.
-const ONE_COMMIT_PER_WAVE: Story = Story {
+const ONE_COMMIT_PER_WAVE: Scenario = Scenario {
     commands: || {
-        let plan = vec![planned("a", "a", &[]), planned("b", "b", &[]), planned("c", "c", &[0])];
-        vec![add_project(), register("ann"), register("bob"), wave_mission(&["ann", "bob"], plan)]
+        let plan = vec![
+            planned("a", "a", &[]),
+            planned("b", "b", &[]),
+            planned("c", "c", &[0]),
+        ];
+        vec![
+            add_project(),
+            register("ann"),
+            register("bob"),
+            wave_mission(&["ann", "bob"], plan),
+        ]
     },
-    may_ask: |_, _| true,
+    can_send: |_, _| true,
     program: append_own_name,
     assert_done_once: |world, engine| {
-        let log = world.git.log(Path::new(REPO));
+        let log = world.git.commit_messages(Path::new(REPO));
         assert_eq!(log, ["first", "All of it: wave 1 of M1", "Change c"], "Q7");
-        assert_eq!(world.git.moves().len(), 2, "Q7");
-        let landed = |id: u64| engine.history().task(TaskId(id)).unwrap().unwrap().landed.unwrap();
-        assert_eq!(landed(1), landed(2), "the tasks of a wave landed as different commits");
-        assert_eq!(counts(engine)("attempt.started"), 3, "J8");
+        assert_eq!(world.git.trunk_moves().len(), 2, "Q7");
+        let landed = |id: u64| {
+            engine
+                .history()
+                .task(TaskId(id))
+                .unwrap()
+                .unwrap()
+                .landed
+                .unwrap()
+        };
+        assert_eq!(
+            landed(1),
+            landed(2),
+            "the tasks of a wave landed as different commits"
+        );
+        assert_eq!(event_counter(engine)("attempt.started"), 3, "J8");
     },
-    tasks: 3,
+    task_count: 3,
 };
 
 /// One task whose first attempt never ends by itself and is stopped. The second attempt lands.
-const ONE_STOP: Story = Story {
+const ONE_STOP: Scenario = Scenario {
     commands: || {
         let plan = vec![planned("a", "a", &[])];
-        let stop = Command::StopTask { task: TaskId(1), reason: "again, please".into(), pause: false };
-        vec![add_project(), register("ann"), mission(&["ann"], plan), stop]
+        let stop = Command::StopTask {
+            task: TaskId(1),
+            reason: "again, please".into(),
+            pause: false,
+        };
+        vec![
+            add_project(),
+            register("ann"),
+            mission(&["ann"], plan),
+            stop,
+        ]
     },
-    may_ask: |nth, board| nth < 3 || board.counters.attempt > 0,
-    program: |program| if program.attempt() == AttemptId(1) { program.hang() } else { append_own_name(program) },
+    can_send: |nth, board| nth < 3 || board.counters.attempt > 0,
+    program: |program| {
+        if program.attempt() == AttemptId(1) {
+            program.hang_until_stopped()
+        } else {
+            append_own_name(program)
+        }
+    },
     assert_done_once: assert_stopped_and_landed,
-    tasks: 1,
+    task_count: 1,
 };
 
 /// One task in a project whose workspaces have a copied file, two setup commands and ports.
-const MADE_READY: Story = Story {
-    commands: || vec![ready_project(), register("ann"), mission(&["ann"], vec![planned("a", "a", &[])])],
-    may_ask: |_, _| true,
+const PREPARED_WORKSPACE: Scenario = Scenario {
+    commands: || {
+        vec![
+            ready_project(),
+            register("ann"),
+            mission(&["ann"], vec![planned("a", "a", &[])]),
+        ]
+    },
+    can_send: |_, _| true,
     program: |program| {
-        let repo = Repo { workspace: settings().workspace, ..repo() };
+        let repo = ProjectRepo {
+            workspace: settings().workspace,
+            ..repo()
+        };
         assert!(
-            program.git().is_settled(&repo, program.attempt()),
+            program.git().is_ready(&repo, program.attempt()),
             "the program started before its workspace was ready"
         );
-        assert!(program.launch().env.iter().any(|it| it.0 == "REGATTA_PORT_1"), "{:?}", program.launch().env);
+        assert!(
+            program
+                .launch()
+                .env
+                .iter()
+                .any(|it| it.0 == "REGATTA_PORT_1"),
+            "{:?}",
+            program.launch().env
+        );
         append_own_name(program)
     },
     assert_done_once: |world, engine| {
         assert_eq!(world.git.trunk(Path::new(REPO))["a"], "T1\n");
-        assert_eq!((world.git.moves().len(), world.agents.programs()["T1"]), (1, 1), "J8");
-        assert_eq!(counts(engine)("attempt.started"), 1, "J8");
+        assert_eq!(
+            (
+                world.git.trunk_moves().len(),
+                world.agents.program_counts()["T1"]
+            ),
+            (1, 1),
+            "J8"
+        );
+        assert_eq!(event_counter(engine)("attempt.started"), 1, "J8");
     },
-    tasks: 1,
+    task_count: 1,
 };
 
 /// A client that repeats its requests until it is answered, across engines.
 #[derive(Default)]
 struct Client {
-    answers: Vec<Outcome>,
+    answers: Vec<CommandOutcome>,
     /// The newest revision in an answer.
     revision: u64,
 }
 
 impl Client {
     /// Sends the remaining requests. Stops at the first request without an answer.
-    fn talk(&mut self, story: Story, engine: &Engine, world: &World, life: &Life) -> bool {
-        for (nth, request) in story.requests().into_iter().enumerate().skip(self.answers.len()) {
-            let may_ask = || (story.may_ask)(nth, &world.store.clone().load().unwrap().board);
-            life.until("the client may ask", || life.is_over() || may_ask());
+    fn send_requests(
+        &mut self,
+        story: Scenario,
+        engine: &Engine,
+        world: &World,
+        life: &EngineLife,
+    ) -> bool {
+        for (nth, request) in story
+            .requests()
+            .into_iter()
+            .enumerate()
+            .skip(self.answers.len())
+        {
+            let may_ask = || (story.can_send)(nth, &world.store.clone().load().unwrap().board);
+            life.wait_until("the client may ask", || life.is_over() || may_ask());
             match engine.submit(request) {
                 // The threads of a killed engine still run here and can answer, so their answers
                 // are ignored.
@@ -137,7 +226,7 @@ impl Client {
                     self.revision = self.revision.max(reply.revision);
                     self.answers.push(reply.outcome);
                 }
-                Err(Failure::Store(_) | Failure::Stopping) => return false,
+                Err(CommandFailure::Store(_) | CommandFailure::Stopping) => return false,
                 Err(refused) => panic!("{refused:?}"),
             }
         }
@@ -148,22 +237,26 @@ impl Client {
 /// The result of one run.
 struct Run {
     /// The number of lives that ended at their step.
-    deaths: usize,
+    crashes: usize,
     /// The number of steps of the last life.
     steps: usize,
-    funerals: Vec<JoinHandle<()>>,
+    ended_engines: Vec<JoinHandle<()>>,
 }
 
 /// Runs the scenario through lives that end at these steps, and then one that does not end.
-fn run(story: Story, ends: &[usize]) -> Run {
+fn run(story: Scenario, ends: &[usize]) -> Run {
     let world = World::new(story.program);
     let mut client = Client::default();
-    let mut run = Run { deaths: 0, steps: 0, funerals: vec![] };
+    let mut run = Run {
+        crashes: 0,
+        steps: 0,
+        ended_engines: vec![],
+    };
     for end in ends.iter().copied().map(Some).chain([None]) {
-        let life = end.map_or_else(Life::new, Life::until_step);
-        let lived = live(story, &world, &life, &mut client, &mut run.funerals);
-        run.deaths += usize::from(life.is_over());
-        run.steps = life.steps();
+        let life = end.map_or_else(EngineLife::new, EngineLife::until_step);
+        let lived = run_life(story, &world, &life, &mut client, &mut run.ended_engines);
+        run.crashes += usize::from(life.is_over());
+        run.steps = life.step_count();
         if lived {
             break; // the scenario ended before the step at which the engine should be killed
         }
@@ -172,23 +265,33 @@ fn run(story: Story, ends: &[usize]) -> Run {
 }
 
 /// Runs one life. Returns `true` if everything was done in it.
-fn live(story: Story, world: &World, life: &Life, client: &mut Client, funerals: &mut Vec<JoinHandle<()>>) -> bool {
+fn run_life(
+    story: Scenario,
+    world: &World,
+    life: &EngineLife,
+    client: &mut Client,
+    funerals: &mut Vec<JoinHandle<()>>,
+) -> bool {
     let Ok(engine) = world.start_in(life) else {
         assert!(life.is_over());
         return false;
     };
-    assert!(engine.board().revision >= client.revision, "D1: the client has seen revision {}", client.revision);
-    let all_said = client.talk(story, &engine, world, life);
+    assert!(
+        engine.board().revision >= client.revision,
+        "D1: the client has seen revision {}",
+        client.revision
+    );
+    let all_said = client.send_requests(story, &engine, world, life);
     assert!(all_said || life.is_over());
     // Reads the store, because the board is published one step after it is stored.
     let done = || {
         let stored = world.store.clone().load().unwrap();
         client.answers.len() == story.requests().len()
-            && stored.board.counters.task == story.tasks
+            && stored.board.counters.task == story.task_count
             && stored.board.tasks.is_empty()
             && stored.outbox.is_empty()
     };
-    life.until("everything is done", || life.is_over() || done());
+    life.wait_until("everything is done", || life.is_over() || done());
     if !life.is_over() {
         // The store has the result one step before the engine does, and that step may be its last.
         // Another request to the writer is answered after that step.
@@ -200,7 +303,9 @@ fn live(story: Story, world: &World, life: &Life, client: &mut Client, funerals:
         return false;
     }
     let revision = world.store.clone().load().unwrap().board.revision;
-    until(&engine, "the last revision is published", |board| board.revision == revision);
+    wait_until(&engine, "the last revision is published", |board| {
+        board.revision == revision
+    });
     assert_clean(&engine, world);
     (story.assert_done_once)(world, &engine);
     // D1, J9: every acknowledged result exists, and repeating a request does nothing.
@@ -212,7 +317,7 @@ fn live(story: Story, world: &World, life: &Life, client: &mut Client, funerals:
     true
 }
 
-fn counts(engine: &Engine) -> impl Fn(&str) -> usize {
+fn event_counter(engine: &Engine) -> impl Fn(&str) -> usize {
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
     for it in engine.history().events(0, usize::MAX).unwrap() {
         *counts.entry(it.event.kind()).or_default() += 1;
@@ -222,43 +327,122 @@ fn counts(engine: &Engine) -> impl Fn(&str) -> usize {
 
 fn assert_three_landed(world: &World, engine: &Engine) {
     let trunk = world.git.trunk(Path::new(REPO));
-    let expected = [("README", "shop\n"), ("a", "T1\n"), ("b", "a person's\nT2\n"), ("c", "T3\n")];
-    assert!(trunk.iter().map(|(path, content)| (path.as_str(), content.as_str())).eq(expected), "{trunk:?}");
+    let expected = [
+        ("README", "shop\n"),
+        ("a", "T1\n"),
+        ("b", "a person's\nT2\n"),
+        ("c", "T3\n"),
+    ];
+    assert!(
+        trunk
+            .iter()
+            .map(|(path, content)| (path.as_str(), content.as_str()))
+            .eq(expected),
+        "{trunk:?}"
+    );
     // At most one move for each landing, and one commit for each task and the person (Q7). The
     // fakes check Q1 and Q2.
-    assert!(world.git.moves().len() <= 3, "Q7: {:?}", world.git.moves());
-    assert_eq!(world.git.log(Path::new(REPO)).len(), 5, "Q7");
+    assert!(
+        world.git.trunk_moves().len() <= 3,
+        "Q7: {:?}",
+        world.git.trunk_moves()
+    );
+    assert_eq!(world.git.commit_messages(Path::new(REPO)).len(), 5, "Q7");
     // No crash cost or repeated an attempt (J2, J8).
-    let programs: Vec<_> = world.agents.programs().into_iter().collect();
-    assert_eq!(programs, [("T1".into(), 1), ("T2".into(), 2), ("T3".into(), 1)], "J8");
-    let count = counts(engine);
-    assert_eq!((count("attempt.started"), count("attempt.ended"), count("task.completed")), (4, 4, 3), "J6, J7");
-    assert_eq!((count("landing.landed"), count("landing.ended"), count("mission.ended")), (3, 1, 1), "Q8");
+    let programs: Vec<_> = world.agents.program_counts().into_iter().collect();
+    assert_eq!(
+        programs,
+        [("T1".into(), 1), ("T2".into(), 2), ("T3".into(), 1)],
+        "J8"
+    );
+    let count = event_counter(engine);
+    assert_eq!(
+        (
+            count("attempt.started"),
+            count("attempt.ended"),
+            count("task.completed")
+        ),
+        (4, 4, 3),
+        "J6, J7"
+    );
+    assert_eq!(
+        (
+            count("landing.landed"),
+            count("landing.ended"),
+            count("mission.ended")
+        ),
+        (3, 1, 1),
+        "Q8"
+    );
     for attempt in (1..=4).map(AttemptId) {
-        assert_eq!(engine.history().attempt(attempt).unwrap().unwrap().ended.unwrap().cause, Cause::Submitted, "J6");
+        assert_eq!(
+            engine
+                .history()
+                .attempt(attempt)
+                .unwrap()
+                .unwrap()
+                .end
+                .unwrap()
+                .cause,
+            AttemptCause::Submitted,
+            "J6"
+        );
     }
 }
 
 fn assert_stopped_and_landed(world: &World, engine: &Engine) {
     assert_eq!(world.git.trunk(Path::new(REPO))["a"], "T1\n");
-    assert_eq!((world.git.moves().len(), world.git.log(Path::new(REPO)).len()), (1, 2), "Q7");
-    let causes = [1, 2].map(|it| engine.history().attempt(AttemptId(it)).unwrap().unwrap().ended.unwrap().cause);
-    assert_eq!(causes, [Cause::Stopped, Cause::Submitted], "J6");
-    let count = counts(engine);
-    assert_eq!((count("attempt.started"), count("attempt.stopping"), count("landing.landed")), (2, 1, 1), "J8");
+    assert_eq!(
+        (
+            world.git.trunk_moves().len(),
+            world.git.commit_messages(Path::new(REPO)).len()
+        ),
+        (1, 2),
+        "Q7"
+    );
+    let causes = [1, 2].map(|it| {
+        engine
+            .history()
+            .attempt(AttemptId(it))
+            .unwrap()
+            .unwrap()
+            .end
+            .unwrap()
+            .cause
+    });
+    assert_eq!(
+        causes,
+        [AttemptCause::Stopped, AttemptCause::Submitted],
+        "J6"
+    );
+    let count = event_counter(engine);
+    assert_eq!(
+        (
+            count("attempt.started"),
+            count("attempt.stopping"),
+            count("landing.landed")
+        ),
+        (2, 1, 1),
+        "J8"
+    );
 }
 
 /// Runs many plans, a few at a time. A failure names its plan.
-fn run_all(story: Story, plans: &[Vec<usize>]) -> usize {
-    let (next, deaths, funerals) = (AtomicUsize::new(0), AtomicUsize::new(0), Mutex::new(Vec::new()));
+fn run_all(story: Scenario, plans: &[Vec<usize>]) -> usize {
+    let (next, deaths, funerals) = (
+        AtomicUsize::new(0),
+        AtomicUsize::new(0),
+        Mutex::new(Vec::new()),
+    );
     std::thread::scope(|scope| {
         for _ in 0..6 {
             scope.spawn(|| {
                 while let Some(plan) = plans.get(next.fetch_add(1, Ordering::SeqCst)) {
                     let ran = std::panic::catch_unwind(|| run(story, plan));
-                    let ran = ran.unwrap_or_else(|_| panic!("with engines killed at the steps {plan:?}"));
-                    deaths.fetch_add(ran.deaths, Ordering::SeqCst);
-                    funerals.lock().unwrap().extend(ran.funerals);
+                    let ran =
+                        ran.unwrap_or_else(|_| panic!("with engines killed at the steps {plan:?}"));
+                    deaths.fetch_add(ran.crashes, Ordering::SeqCst);
+                    funerals.lock().unwrap().extend(ran.ended_engines);
                 }
             });
         }
@@ -270,12 +454,18 @@ fn run_all(story: Story, plans: &[Vec<usize>]) -> usize {
 }
 
 /// Kills one engine at each step, and checks that about as many were killed.
-fn crash_everywhere(story: Story) -> String {
+fn crash_everywhere(story: Scenario) -> String {
     let steps = run(story, &[]).steps;
     // The number of steps varies a little between runs, because threads interleave differently. An
     // engine that finishes before its step is not killed.
-    let deaths = run_all(story, &(1..=steps + 10).map(|step| vec![step]).collect::<Vec<_>>());
-    assert!(steps > 40 && deaths > steps * 8 / 10, "only {deaths} engines were killed in about {steps} steps");
+    let deaths = run_all(
+        story,
+        &(1..=steps + 10).map(|step| vec![step]).collect::<Vec<_>>(),
+    );
+    assert!(
+        steps > 40 && deaths > steps * 8 / 10,
+        "only {deaths} engines were killed in about {steps} steps"
+    );
     format!("{steps} steps, {deaths} engines killed, one in each run")
 }
 
@@ -296,7 +486,7 @@ fn a_crash_at_any_step_of_a_stop_leaves_nothing_running() {
 
 #[test]
 fn a_crash_at_any_step_of_preparing_a_workspace_starts_nothing_early() {
-    println!("{}", crash_everywhere(MADE_READY));
+    println!("{}", crash_everywhere(PREPARED_WORKSPACE));
 }
 
 /// D2: recovery is idempotent under repeated crashes.

@@ -3,39 +3,62 @@
 use std::path::Path;
 use std::time::Duration;
 
-use regatta_core::attempt::Cause;
+use regatta_core::attempt::AttemptCause;
 use regatta_core::board::Board;
 use regatta_core::command::Command;
 use regatta_core::event::Event;
 use regatta_core::ids::{LandingId, TaskId};
 use regatta_core::landing::guard::{FileKind, SpecialFile};
-use regatta_core::task::Status;
+use regatta_core::task::TaskStatus;
 use regatta_engine::ports::agents::Exit;
-use regatta_testkit::steps::Life;
+use regatta_testkit::crash_points::EngineLife;
 
 use crate::support::*;
 
-fn trunk(world: &World) -> Vec<(String, String)> {
+fn trunk_commits(world: &World) -> Vec<(String, String)> {
     world.git.trunk(Path::new(REPO)).into_iter().collect()
 }
 
-fn on_trunk(world: &World, file: &str) -> String {
-    world.git.trunk(Path::new(REPO)).get(file).cloned().unwrap_or_default()
+fn trunk_file(world: &World, file: &str) -> String {
+    world
+        .git
+        .trunk(Path::new(REPO))
+        .get(file)
+        .cloned()
+        .unwrap_or_default()
 }
 
 #[test]
 fn one_task_goes_from_the_plan_to_the_trunk() {
-    let (world, life) = (World::new(append_own_name), Life::new());
+    let (world, life) = (World::new(append_own_name), EngineLife::new());
     let engine = world.start_in(&life).unwrap();
     let (_, tasks) = launch(&engine, &["ann"], vec![planned("a", "a", &[])]);
-    until_done(&engine, &life, &world);
+    wait_until_done(&engine, &life, &world);
 
-    assert_eq!(trunk(&world), [("README".into(), "shop\n".into()), ("a".into(), "T1\n".into())]);
-    assert_eq!(world.git.log(Path::new(REPO)), ["first", "Change a"]);
+    assert_eq!(
+        trunk_commits(&world),
+        [
+            ("README".into(), "shop\n".into()),
+            ("a".into(), "T1\n".into())
+        ]
+    );
+    assert_eq!(
+        world.git.commit_messages(Path::new(REPO)),
+        ["first", "Change a"]
+    );
     let task = engine.history().task(tasks[0]).unwrap().unwrap();
-    assert_eq!((task.status, task.landed.as_ref()), (Status::Completed, Some(&world.git.moves()[0].new)));
+    assert_eq!(
+        (task.status, task.landed.as_ref()),
+        (TaskStatus::Completed, Some(&world.git.trunk_moves()[0].new))
+    );
     let attempts = engine.history().attempts_of(tasks[0]).unwrap();
-    assert_eq!(attempts.iter().map(|it| it.ended.as_ref().unwrap().cause).collect::<Vec<_>>(), [Cause::Submitted]);
+    assert_eq!(
+        attempts
+            .iter()
+            .map(|it| it.end.as_ref().unwrap().cause)
+            .collect::<Vec<_>>(),
+        [AttemptCause::Submitted]
+    );
     assert_clean(&engine, &world);
     engine.shutdown();
 }
@@ -44,7 +67,7 @@ fn one_task_goes_from_the_plan_to_the_trunk() {
 /// that contains the other's work.
 #[test]
 fn j5_dependencies_and_overlapping_manifests_keep_their_order() {
-    let (world, life) = (World::new(append_own_name), Life::new());
+    let (world, life) = (World::new(append_own_name), EngineLife::new());
     let engine = world.start_in(&life).unwrap();
     // The first and the second task share a file, the third depends on the first, and the fourth on
     // all of them.
@@ -55,22 +78,36 @@ fn j5_dependencies_and_overlapping_manifests_keep_their_order() {
         planned("log", "**", &[0, 1, 2]),
     ];
     launch(&engine, &["ann", "bob", "cid"], plan);
-    until_done(&engine, &life, &world);
+    wait_until_done(&engine, &life, &world);
 
-    assert_eq!((on_trunk(&world, "log"), on_trunk(&world, "c")), ("T1\nT2\nT4\n".into(), "T3\n".into()));
+    assert_eq!(
+        (trunk_file(&world, "log"), trunk_file(&world, "c")),
+        ("T1\nT2\nT4\n".into(), "T3\n".into())
+    );
     let mut completed = Vec::new();
     for it in engine.history().events(0, usize::MAX).unwrap() {
         match &it.event {
             Event::TaskCompleted(it) => completed.push(*it.task()),
-            Event::TaskStarted(it) if *it.task() == TaskId(3) => assert!(completed.contains(&TaskId(1))),
+            Event::TaskStarted(it) if *it.task() == TaskId(3) => {
+                assert!(completed.contains(&TaskId(1)))
+            }
             Event::TaskStarted(it) if *it.task() == TaskId(4) => assert_eq!(completed.len(), 3),
             _ => {}
         }
     }
     // Two tasks that are ready together may land in one move, but each has its own commit.
-    let mut log = world.git.log(Path::new(REPO));
+    let mut log = world.git.commit_messages(Path::new(REPO));
     log.sort();
-    assert_eq!(log, ["Change c", "Change log", "Change log", "Change log", "first"]);
+    assert_eq!(
+        log,
+        [
+            "Change c",
+            "Change log",
+            "Change log",
+            "Change log",
+            "first"
+        ]
+    );
     assert_clean(&engine, &world);
     engine.shutdown();
 }
@@ -78,18 +115,26 @@ fn j5_dependencies_and_overlapping_manifests_keep_their_order() {
 #[test]
 fn a_conflict_is_fixed_up_on_the_new_trunk_and_lands() {
     let world = World::new(|program| {
-        if program.nth() == 1 {
-            program.git().person_commits(Path::new(REPO), "a", "a person's\n");
+        if program.run_number() == 1 {
+            program
+                .git()
+                .commit_as_person(Path::new(REPO), "a", "a person's\n");
         }
         append_own_name(program)
     });
-    let life = Life::new();
+    let life = EngineLife::new();
     let engine = world.start_in(&life).unwrap();
     launch(&engine, &["ann"], vec![planned("a", "a", &[])]);
-    until_done(&engine, &life, &world);
+    wait_until_done(&engine, &life, &world);
 
-    assert_eq!(on_trunk(&world, "a"), "a person's\nT1\n");
-    assert_eq!((world.agents.programs()["T1"], world.git.moves().len()), (2, 1));
+    assert_eq!(trunk_file(&world, "a"), "a person's\nT1\n");
+    assert_eq!(
+        (
+            world.agents.program_counts()["T1"],
+            world.git.trunk_moves().len()
+        ),
+        (2, 1)
+    );
     assert_clean(&engine, &world);
     engine.shutdown();
 }
@@ -98,36 +143,54 @@ fn a_conflict_is_fixed_up_on_the_new_trunk_and_lands() {
 #[test]
 fn q1_a_merge_that_fails_its_checks_does_not_land() {
     let world = World::new(|program| {
-        if program.nth() == 1 {
-            program.git().person_commits(Path::new(REPO), "limit", "1\n");
+        if program.run_number() == 1 {
+            program
+                .git()
+                .commit_as_person(Path::new(REPO), "limit", "1\n");
         }
-        program.write("a", if program.read("limit").is_empty() { "too much\n" } else { "little\n" });
+        program.write(
+            "a",
+            if program.read("limit").is_empty() {
+                "too much\n"
+            } else {
+                "little\n"
+            },
+        );
         Exit::Code(0)
     });
-    world.agents.judge_by(|_, files| {
-        let limited = files.contains_key("limit") && files.get("a").is_some_and(|it| it == "too much\n");
-        if limited { Err("over the limit".into()) } else { Ok(()) }
+    world.agents.check_content_with(|_, files| {
+        let limited =
+            files.contains_key("limit") && files.get("a").is_some_and(|it| it == "too much\n");
+        if limited {
+            Err("over the limit".into())
+        } else {
+            Ok(())
+        }
     });
-    let life = Life::new();
+    let life = EngineLife::new();
     let engine = world.start_in(&life).unwrap();
     launch(&engine, &["ann"], vec![planned("a", "a", &[])]);
-    until_done(&engine, &life, &world);
+    wait_until_done(&engine, &life, &world);
 
-    assert_eq!(on_trunk(&world, "a"), "little\n");
-    let landings = engine.history().landings(&shop(), 9).unwrap();
-    assert!(format!("{:?}", landings[1].end).contains("over the limit"), "{:?}", landings[1].end);
+    assert_eq!(trunk_file(&world, "a"), "little\n");
+    let landings = engine.history().landings(&shop_name(), 9).unwrap();
+    assert!(
+        format!("{:?}", landings[1].end).contains("over the limit"),
+        "{:?}",
+        landings[1].end
+    );
     assert_clean(&engine, &world);
     engine.shutdown();
 }
 
 #[test]
 fn a_program_that_fails_three_times_needs_a_person_and_releases_everything() {
-    let (world, life) = (World::new(|_| Exit::Code(3)), Life::new());
+    let (world, life) = (World::new(|_| Exit::Code(3)), EngineLife::new());
     let engine = world.start_in(&life).unwrap();
     let (_, tasks) = launch(&engine, &["ann"], vec![planned("a", "a", &[])]);
-    let reason = until_given_up(&engine, &life, &world, tasks[0]);
+    let reason = wait_until_given_up(&engine, &life, &world, tasks[0]);
     assert!(reason.contains("exited with 3"), "{reason}");
-    assert_eq!(world.agents.programs()["T1"], 3);
+    assert_eq!(world.agents.program_counts()["T1"], 3);
     assert_clean(&engine, &world);
     engine.shutdown();
 }
@@ -135,37 +198,67 @@ fn a_program_that_fails_three_times_needs_a_person_and_releases_everything() {
 #[test]
 fn changes_outside_the_manifest_are_found_from_the_diff() {
     let world = World::new(|program| {
-        program.write(if program.nth() == 1 { "elsewhere" } else { "a" }, "new\n");
+        program.write(
+            if program.run_number() == 1 {
+                "elsewhere"
+            } else {
+                "a"
+            },
+            "new\n",
+        );
         Exit::Code(0)
     });
-    let life = Life::new();
+    let life = EngineLife::new();
     let engine = world.start_in(&life).unwrap();
     let (_, tasks) = launch(&engine, &["ann"], vec![planned("a", "a", &[])]);
-    until_done(&engine, &life, &world);
+    wait_until_done(&engine, &life, &world);
 
     let attempts = engine.history().attempts_of(tasks[0]).unwrap();
-    let causes: Vec<_> = attempts.iter().map(|it| it.ended.as_ref().unwrap().cause).collect();
-    assert_eq!(causes, [Cause::NothingChanged, Cause::Submitted]);
+    let causes: Vec<_> = attempts
+        .iter()
+        .map(|it| it.end.as_ref().unwrap().cause)
+        .collect();
+    assert_eq!(
+        causes,
+        [AttemptCause::NothingChanged, AttemptCause::Submitted]
+    );
     // Q5, Q6: work that did not land is kept.
-    assert_eq!(world.git.kept(attempts[0].id)[0]["elsewhere"], "new\n");
+    assert_eq!(
+        world.git.captures_of(attempts[0].id)[0]["elsewhere"],
+        "new\n"
+    );
     assert_clean(&engine, &world);
     engine.shutdown();
 }
 
 #[test]
 fn a_dirty_checkout_holds_the_landing_until_it_is_clean() {
-    let (world, life) = (World::new(append_own_name), Life::new());
+    let (world, life) = (World::new(append_own_name), EngineLife::new());
     world.git.set_dirty(Path::new(REPO), &["README"]);
     let engine = world.start_in(&life).unwrap();
     let (_, tasks) = launch(&engine, &["ann"], vec![planned("a", "a", &[])]);
-    let board = until(&engine, "the landing is held", |board| board.landings.values().any(|it| it.held.is_some()));
-    assert!(board.landings[&LandingId(1)].held.as_ref().unwrap().contains("README"));
-    assert_eq!(world.git.moves(), []);
+    let board = wait_until(&engine, "the landing is held", |board| {
+        board.landings.values().any(|it| it.held.is_some())
+    });
+    assert!(
+        board.landings[&LandingId(1)]
+            .held
+            .as_ref()
+            .unwrap()
+            .contains("README")
+    );
+    assert_eq!(world.git.trunk_moves(), []);
 
     world.git.set_dirty(Path::new(REPO), &[]);
-    say(&engine, Command::Land { task: tasks[0], first: false });
-    until_done(&engine, &life, &world);
-    assert_eq!(on_trunk(&world, "a"), "T1\n");
+    submit(
+        &engine,
+        Command::Land {
+            task: tasks[0],
+            first: false,
+        },
+    );
+    wait_until_done(&engine, &life, &world);
+    assert_eq!(trunk_file(&world, "a"), "T1\n");
     assert_clean(&engine, &world);
     engine.shutdown();
 }
@@ -173,17 +266,25 @@ fn a_dirty_checkout_holds_the_landing_until_it_is_clean() {
 /// Q2: a trunk that moved after the trial is not overwritten. The merge is made again.
 #[test]
 fn q2_a_trunk_that_moved_during_a_landing_is_merged_again() {
-    let (world, life) = (World::new(append_own_name), Life::new());
+    let (world, life) = (World::new(append_own_name), EngineLife::new());
     let moving = life.hold_next("git.move_trunk");
     let engine = world.start_in(&life).unwrap();
     launch(&engine, &["ann"], vec![planned("a", "a", &[])]);
-    moving.reached();
-    world.git.person_commits(Path::new(REPO), "b", "a person's\n");
+    moving.wait_until_reached();
+    world
+        .git
+        .commit_as_person(Path::new(REPO), "b", "a person's\n");
     moving.release();
-    until_done(&engine, &life, &world);
+    wait_until_done(&engine, &life, &world);
 
-    assert_eq!((on_trunk(&world, "a"), on_trunk(&world, "b")), ("T1\n".into(), "a person's\n".into()));
-    assert_eq!((world.git.moves().len(), life.calls("git.stage")), (1, 2));
+    assert_eq!(
+        (trunk_file(&world, "a"), trunk_file(&world, "b")),
+        ("T1\n".into(), "a person's\n".into())
+    );
+    assert_eq!(
+        (world.git.trunk_moves().len(), life.call_count("git.stage")),
+        (1, 2)
+    );
     assert_clean(&engine, &world);
     engine.shutdown();
 }
@@ -192,28 +293,42 @@ fn q2_a_trunk_that_moved_during_a_landing_is_merged_again() {
 /// report has no effect.
 #[test]
 fn l6_the_report_of_a_move_with_an_expired_fence_has_no_effect() {
-    let (world, life) = (World::new(append_own_name), Life::new());
+    let (world, life) = (World::new(append_own_name), EngineLife::new());
     let moving = life.hold_next("git.move_trunk");
     let engine = world.start_in(&life).unwrap();
     launch(&engine, &["ann"], vec![planned("a", "a", &[])]);
-    moving.reached();
+    moving.wait_until_reached();
     let staging = life.hold_next("git.tip");
-    world.clock.turn(Duration::from_secs(121));
-    say(&engine, post("a request makes the writer check the clock"));
-    let board = until(&engine, "the landing is tried again", |board| board.landings.values().all(|it| it.tries == 2));
-    assert!(board.claims.values().all(|it| it.ttl_ms.is_none()), "the trunk is still claimed");
-    staging.reached();
+    world.clock.advance(Duration::from_secs(121));
+    submit(&engine, post("a request makes the writer check the clock"));
+    let board = wait_until(&engine, "the landing is tried again", |board| {
+        board.landings.values().all(|it| it.tries == 2)
+    });
+    assert!(
+        board.claims.values().all(|it| it.ttl_ms.is_none()),
+        "the trunk is still claimed"
+    );
+    staging.wait_until_reached();
 
     // The old move succeeds before the new trial begins, so its report is stale.
-    life.until("only the old move and the new trial are in the outbox", || world.outbox() == 2);
+    life.wait_until(
+        "only the old move and the new trial are in the outbox",
+        || world.outbox() == 2,
+    );
     moving.release();
-    life.until("the old move is completed", || world.outbox() == 1);
-    assert_eq!(world.git.moves().len(), 1);
-    assert!(!engine.board().landings.is_empty(), "L6: the report under a stale fence landed the task");
+    life.wait_until("the old move is completed", || world.outbox() == 1);
+    assert_eq!(world.git.trunk_moves().len(), 1);
+    assert!(
+        !engine.board().landings.is_empty(),
+        "L6: the report under a stale fence landed the task"
+    );
     staging.release();
-    until_done(&engine, &life, &world);
+    wait_until_done(&engine, &life, &world);
 
-    assert_eq!((on_trunk(&world, "a"), world.git.moves().len()), ("T1\n".into(), 1));
+    assert_eq!(
+        (trunk_file(&world, "a"), world.git.trunk_moves().len()),
+        ("T1\n".into(), 1)
+    );
     let landed = engine
         .history()
         .events(0, usize::MAX)
@@ -229,24 +344,33 @@ fn l6_the_report_of_a_move_with_an_expired_fence_has_no_effect() {
 /// fence.
 #[test]
 fn l6_a_report_under_a_stale_fence_does_not_count_for_a_newer_one() {
-    let (world, life) = (World::new(append_own_name), Life::new());
+    let (world, life) = (World::new(append_own_name), EngineLife::new());
     let old_move = life.hold_next("git.move_trunk");
     let engine = world.start_in(&life).unwrap();
     launch(&engine, &["ann"], vec![planned("a", "a", &[])]);
-    old_move.reached();
+    old_move.wait_until_reached();
     let new_move = life.hold_next("git.move_trunk");
-    world.clock.turn(Duration::from_secs(121));
-    say(&engine, post("a request makes the writer check the clock"));
-    new_move.reached();
+    world.clock.advance(Duration::from_secs(121));
+    submit(&engine, post("a request makes the writer check the clock"));
+    new_move.wait_until_reached();
 
-    life.until("only the two moves are in the outbox", || world.outbox() == 2);
+    life.wait_until("only the two moves are in the outbox", || {
+        world.outbox() == 2
+    });
     old_move.release();
-    life.until("the old move is completed", || world.outbox() == 1);
-    assert_eq!(world.git.moves().len(), 1);
-    assert!(!engine.board().landings.is_empty(), "L6: the report under a stale fence landed the task");
+    life.wait_until("the old move is completed", || world.outbox() == 1);
+    assert_eq!(world.git.trunk_moves().len(), 1);
+    assert!(
+        !engine.board().landings.is_empty(),
+        "L6: the report under a stale fence landed the task"
+    );
     new_move.release();
-    until_done(&engine, &life, &world);
-    assert_eq!((on_trunk(&world, "a"), world.git.moves().len()), ("T1\n".into(), 1), "Q7");
+    wait_until_done(&engine, &life, &world);
+    assert_eq!(
+        (trunk_file(&world, "a"), world.git.trunk_moves().len()),
+        ("T1\n".into(), 1),
+        "Q7"
+    );
     assert_clean(&engine, &world);
     engine.shutdown();
 }
@@ -254,21 +378,31 @@ fn l6_a_report_under_a_stale_fence_does_not_count_for_a_newer_one() {
 /// A port that fails once costs one try and nothing else.
 #[test]
 fn a_failing_port_is_tried_again() {
-    for call in
-        ["git.trial_merge", "git.stage", "git.move_trunk", "agents.check", "git.tip", "git.capture", "git.prepare"]
-    {
-        let (world, life) = (World::new(append_own_name), Life::new());
+    for call in [
+        "git.trial_merge",
+        "git.stage",
+        "git.move_trunk",
+        "agents.check",
+        "git.tip",
+        "git.capture",
+        "git.prepare",
+    ] {
+        let (world, life) = (World::new(append_own_name), EngineLife::new());
         life.fail_next(call, "the disk is full");
         let engine = world.start_in(&life).unwrap();
         launch(&engine, &["ann"], vec![planned("a", "a", &[])]);
         let settled = |board: &regatta_core::board::Board| {
             board.tasks.is_empty() || board.landings.values().any(|it| it.held.is_some())
         };
-        until(&engine, "the task has landed or waits for its retry", settled);
-        world.clock.turn(Duration::from_secs(10));
-        say(&engine, post("tick"));
-        until_done(&engine, &life, &world);
-        assert_eq!(on_trunk(&world, "a"), "T1\n", "{call}");
+        wait_until(
+            &engine,
+            "the task has landed or waits for its retry",
+            settled,
+        );
+        world.clock.advance(Duration::from_secs(10));
+        submit(&engine, post("tick"));
+        wait_until_done(&engine, &life, &world);
+        assert_eq!(trunk_file(&world, "a"), "T1\n", "{call}");
         assert_clean(&engine, &world);
         engine.shutdown();
     }
@@ -277,13 +411,19 @@ fn a_failing_port_is_tried_again() {
 /// J2: an attempt whose program cannot be watched is not replaced while that program may still run.
 #[test]
 fn j2_a_program_that_cannot_be_watched_is_ended_before_the_next_one_starts() {
-    let world = World::new(|program| if program.nth() == 1 { program.hang() } else { append_own_name(program) });
-    let life = Life::new();
+    let world = World::new(|program| {
+        if program.run_number() == 1 {
+            program.hang_until_stopped()
+        } else {
+            append_own_name(program)
+        }
+    });
+    let life = EngineLife::new();
     life.fail_next("agents.attend", "the run directory cannot be read");
     let engine = world.start_in(&life).unwrap();
     launch(&engine, &["ann"], vec![planned("a", "a", &[])]);
-    until_done(&engine, &life, &world);
-    assert_eq!(world.agents.programs()["T1"], 2);
+    wait_until_done(&engine, &life, &world);
+    assert_eq!(world.agents.program_counts()["T1"], 2);
     assert_clean(&engine, &world);
     engine.shutdown();
 }
@@ -293,29 +433,53 @@ fn j2_a_program_that_cannot_be_watched_is_ended_before_the_next_one_starts() {
 #[test]
 fn q5_a_workspace_does_not_outlive_an_attempt_that_ended_during_its_preparation() {
     for finished in [false, true] {
-        let (world, life) = (World::new(append_own_name), Life::new());
+        let (world, life) = (World::new(append_own_name), EngineLife::new());
         let engine = world.start_in(&life).unwrap();
-        say(&engine, add_project());
-        say(&engine, register_outside("ann"));
-        say(&engine, add_task("a"));
+        submit(&engine, add_project());
+        submit(&engine, register_outside("ann"));
+        submit(&engine, add_task("a"));
         let mut making = (!finished).then(|| life.hold_next("git.prepare"));
-        let (attempt, token) = polled(&say(&engine, poll_for("ann")));
+        let (attempt, token) = polled(&submit(&engine, poll_for("ann")));
         if finished {
-            life.until("the workspace is prepared", || world.outbox() == 0);
-            world.git.edit(attempt, |files| _ = files.insert("a".into(), "by hand\n".into()));
+            life.wait_until("the workspace is prepared", || world.outbox() == 0);
+            world.git.edit_workspace(attempt, |files| {
+                _ = files.insert("a".into(), "by hand\n".into())
+            });
             making = Some(life.hold_next("git.prepare"));
-            say(
+            submit(
                 &engine,
-                Command::Finish { task: TaskId(1), attempt, token, output: None, not_needed: false, learnings: vec![] },
+                Command::Finish {
+                    task: TaskId(1),
+                    attempt,
+                    token,
+                    output: None,
+                    not_needed: false,
+                    learnings: vec![],
+                },
             );
         }
         let making = making.unwrap();
-        making.reached();
-        say(&engine, Command::CancelTask { task: TaskId(1), reason: "never mind".into() });
-        life.until("the sweep of old workspaces has run", || world.outbox() == 1);
+        making.wait_until_reached();
+        submit(
+            &engine,
+            Command::CancelTask {
+                task: TaskId(1),
+                reason: "never mind".into(),
+            },
+        );
+        life.wait_until("the sweep of old workspaces has run", || {
+            world.outbox() == 1
+        });
         making.release();
-        life.until("every effect is performed", || world.outbox() == 0);
-        assert_eq!(world.git.kept(attempt).iter().any(|it| it.contains_key("a")), finished);
+        life.wait_until("every effect is performed", || world.outbox() == 0);
+        assert_eq!(
+            world
+                .git
+                .captures_of(attempt)
+                .iter()
+                .any(|it| it.contains_key("a")),
+            finished
+        );
         assert_clean(&engine, &world);
         engine.shutdown();
     }
@@ -331,28 +495,61 @@ fn q1_the_checks_are_the_trunks_own() {
         program.write("a", "bad\n");
         Exit::Code(0)
     });
-    world.settings.read_checks = Some(|text| {
-        let commands = if text.starts_with("strict") { vec!["strict".to_owned()] } else { vec![] };
-        Ok(regatta_engine::Checks { commands: Some(commands), timeout_ms: None })
+    world.settings.parse_checks = Some(|text| {
+        let commands = if text.starts_with("strict") {
+            vec!["strict".to_owned()]
+        } else {
+            vec![]
+        };
+        Ok(regatta_engine::CheckSettings {
+            commands: Some(commands),
+            timeout_ms: None,
+        })
     });
-    world.git.person_commits(Path::new(REPO), "regatta.toml", "strict");
-    world.agents.judge_by(|command, files| {
+    world
+        .git
+        .commit_as_person(Path::new(REPO), "regatta.toml", "strict");
+    world.agents.check_content_with(|command, files| {
         let bad = command == "strict" && files.get("a").is_some_and(|it| it == "bad\n");
-        if bad { Err("strict says no".into()) } else { Ok(()) }
+        if bad {
+            Err("strict says no".into())
+        } else {
+            Ok(())
+        }
     });
-    let life = Life::new();
+    let life = EngineLife::new();
     let engine = world.start_in(&life).unwrap();
     let (_, tasks) = launch(&engine, &["ann"], vec![planned("a", "**", &[])]);
-    let in_review = || engine.board().tasks.get(&tasks[0]).is_some_and(|it| it.status == Status::InReview);
-    life.until("the task is in review", in_review);
+    let in_review = || {
+        engine
+            .board()
+            .tasks
+            .get(&tasks[0])
+            .is_some_and(|it| it.status == TaskStatus::InReview)
+    };
+    life.wait_until("the task is in review", in_review);
     // A person approves the new file, but the trunk's own checks still decide.
-    say(&engine, Command::Land { task: tasks[0], first: false });
-    life.until("the landing has ended", || {
-        engine.history().landings(&shop(), 9).unwrap().iter().any(|it| it.end.is_some())
+    submit(
+        &engine,
+        Command::Land {
+            task: tasks[0],
+            first: false,
+        },
+    );
+    life.wait_until("the landing has ended", || {
+        engine
+            .history()
+            .landings(&shop_name(), 9)
+            .unwrap()
+            .iter()
+            .any(|it| it.end.is_some())
     });
-    let landings = engine.history().landings(&shop(), 9).unwrap();
-    assert!(format!("{:?}", landings.last().unwrap().end).contains("strict says no"), "{landings:?}");
-    assert_eq!(on_trunk(&world, "a"), "");
+    let landings = engine.history().landings(&shop_name(), 9).unwrap();
+    assert!(
+        format!("{:?}", landings.last().unwrap().end).contains("strict says no"),
+        "{landings:?}"
+    );
+    assert_eq!(trunk_file(&world, "a"), "");
     engine.shutdown();
 }
 
@@ -360,34 +557,60 @@ fn q1_the_checks_are_the_trunks_own() {
 /// approval.
 #[test]
 fn q13_a_new_executable_waits_for_a_persons_approval() {
-    let (world, life) = (World::new(append_own_name), Life::new());
+    let (world, life) = (World::new(append_own_name), EngineLife::new());
     let after = Some(FileKind::Executable);
-    world.git.set_special(SpecialFile { path: "a".into(), before: None, after, target: None, unpublished: false });
+    world.git.set_special(SpecialFile {
+        path: "a".into(),
+        before: None,
+        after,
+        target: None,
+        unpublished: false,
+    });
     let engine = world.start_in(&life).unwrap();
     let (_, tasks) = launch(&engine, &["ann"], vec![planned("a", "a", &[])]);
-    let waits = |board: &Board| board.tasks[&tasks[0]].status == Status::InReview;
-    let board = until(&engine, "the task waits for a person", waits);
+    let waits = |board: &Board| board.tasks[&tasks[0]].status == TaskStatus::InReview;
+    let board = wait_until(&engine, "the task waits for a person", waits);
     let reason = board.tasks[&tasks[0]].reason.clone().unwrap_or_default();
     assert!(reason.contains("a (a new executable file)"), "{reason}");
-    assert!(world.git.moves().is_empty());
-    say(&engine, Command::Land { task: tasks[0], first: false });
-    until_done(&engine, &life, &world);
-    assert_eq!(on_trunk(&world, "a"), "T1\n");
+    assert!(world.git.trunk_moves().is_empty());
+    submit(
+        &engine,
+        Command::Land {
+            task: tasks[0],
+            first: false,
+        },
+    );
+    wait_until_done(&engine, &life, &world);
+    assert_eq!(trunk_file(&world, "a"), "T1\n");
     engine.shutdown();
 }
 
 /// Q13: a change that may never land goes back to its worker, and the queue refuses it as well.
 #[test]
 fn q13_a_link_out_of_the_tree_never_lands() {
-    let (world, life) = (World::new(append_own_name), Life::new());
+    let (world, life) = (World::new(append_own_name), EngineLife::new());
     let target = Some("/etc".to_owned());
     let after = Some(FileKind::Symlink);
-    world.git.set_special(SpecialFile { path: "a".into(), before: None, after, target, unpublished: false });
+    world.git.set_special(SpecialFile {
+        path: "a".into(),
+        before: None,
+        after,
+        target,
+        unpublished: false,
+    });
     let engine = world.start_in(&life).unwrap();
     let (_, tasks) = launch(&engine, &["ann"], vec![planned("a", "a", &[])]);
-    until(&engine, "the task has failed", |board| board.settled(tasks[0]) == Some(Status::Failed));
+    wait_until(&engine, "the task has failed", |board| {
+        board.ended_status(tasks[0]) == Some(TaskStatus::Failed)
+    });
     let attempts = engine.history().attempts_of(tasks[0]).unwrap();
-    assert!(attempts.iter().all(|it| it.ended.as_ref().is_some_and(|end| end.cause == Cause::Invalid)), "{attempts:?}");
-    assert!(world.git.moves().is_empty());
+    assert!(
+        attempts.iter().all(|it| it
+            .end
+            .as_ref()
+            .is_some_and(|end| end.cause == AttemptCause::Invalid)),
+        "{attempts:?}"
+    );
+    assert!(world.git.trunk_moves().is_empty());
     engine.shutdown();
 }

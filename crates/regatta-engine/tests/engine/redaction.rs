@@ -6,10 +6,10 @@ use std::sync::{Arc, Mutex};
 
 use regatta_core::command::{Command, PlannedTask};
 use regatta_core::ids::TaskId;
-use regatta_core::task::{self, Status};
+use regatta_core::task::{self, TaskStatus};
 use regatta_engine::ports::agents::Exit;
-use regatta_engine::{Engine, Redact};
-use regatta_testkit::fake_agents::Program;
+use regatta_engine::{Engine, RedactFn};
+use regatta_testkit::fake_agents::FakeProgram;
 
 use crate::support::*;
 
@@ -20,19 +20,22 @@ struct DataDir(PathBuf);
 
 impl DataDir {
     fn new(name: &str) -> DataDir {
-        let dir = std::env::temp_dir().join(format!("regatta-redaction-{name}-{}", std::process::id()));
+        let dir =
+            std::env::temp_dir().join(format!("regatta-redaction-{name}-{}", std::process::id()));
         std::fs::create_dir_all(&dir).unwrap();
         DataDir(dir)
     }
 
     /// Returns the contents of all its files as one text.
-    fn text(&self) -> String {
+    fn all_text(&self) -> String {
         let (mut text, mut dirs) = (String::new(), vec![self.0.clone()]);
         while let Some(dir) = dirs.pop() {
             for entry in std::fs::read_dir(dir).unwrap().flatten() {
                 match entry.path().is_dir() {
                     true => dirs.push(entry.path()),
-                    false => text += &String::from_utf8_lossy(&std::fs::read(entry.path()).unwrap()),
+                    false => {
+                        text += &String::from_utf8_lossy(&std::fs::read(entry.path()).unwrap())
+                    }
                 }
             }
         }
@@ -47,13 +50,13 @@ impl Drop for DataDir {
 }
 
 /// Creates a world whose redactor knows one secret.
-fn world(script: impl Fn(&Program) -> Exit + Send + Sync + 'static) -> World {
+fn world(script: impl Fn(&FakeProgram) -> Exit + Send + Sync + 'static) -> World {
     let mut world = World::new(script);
-    world.settings.redact = Redact(Arc::new(|text| text.replace(SECRET, "[redacted]")));
+    world.settings.redactor = RedactFn(Arc::new(|text| text.replace(SECRET, "[redacted]")));
     world
 }
 
-fn log(engine: &Engine) -> String {
+fn event_text(engine: &Engine) -> String {
     format!("{:?}", engine.history().events(0, usize::MAX).unwrap())
 }
 
@@ -62,14 +65,14 @@ fn log(engine: &Engine) -> String {
 fn s4_requests_are_redacted_before_they_are_decided() {
     let world = world(append_own_name);
     let engine = world.start();
-    say(&engine, add_project());
-    say(&engine, register_outside("ann"));
-    say(&engine, post(&format!("said {SECRET}")));
-    block_on(engine.ask(ask(post(&format!("asked {SECRET}"))))).unwrap();
+    submit(&engine, add_project());
+    submit(&engine, register_outside("ann"));
+    submit(&engine, post(&format!("said {SECRET}")));
+    block_on(engine.submit_async(person_request(post(&format!("asked {SECRET}"))))).unwrap();
     let mut claim = acquire("ann", "port://1", 0);
     claim.memo = format!("held {SECRET}");
     block_on(engine.acquire(person(), None, claim)).unwrap();
-    let kept = log(&engine);
+    let kept = event_text(&engine);
     for words in ["said [redacted]", "asked [redacted]", "held [redacted]"] {
         assert!(kept.contains(words), "{words}: {kept}");
     }
@@ -89,20 +92,54 @@ fn s4_no_secret_of_checks_or_plans_is_in_files_or_prompts() {
         append_own_name(program)
     });
     world.settings.data_dir = Some(data.0.clone());
-    world.agents.judge_by(|_, _| Err(format!("Error: {SECRET} is not the password")));
+    world
+        .agents
+        .check_content_with(|_, _| Err(format!("Error: {SECRET} is not the password")));
     let engine = world.start();
     let mut task = task_on("a", "a");
     task.description += &format!("\nThe password is {SECRET}.");
-    let (_, tasks) = launch(&engine, &["ann"], vec![PlannedTask { task, after: vec![], assign: None }]);
-    until(&engine, "the task has failed", |board| board.settled(tasks[0]) == Some(Status::Failed));
+    let (_, tasks) = launch(
+        &engine,
+        &["ann"],
+        vec![PlannedTask {
+            task,
+            after: vec![],
+            assign: None,
+        }],
+    );
+    wait_until(&engine, "the task has failed", |board| {
+        board.ended_status(tasks[0]) == Some(TaskStatus::Failed)
+    });
     let task = engine.history().task(tasks[0]).unwrap().unwrap();
-    assert!(task.reason.as_ref().is_some_and(|reason| reason.contains("[redacted] is not")), "{:?}", task.reason);
+    assert!(
+        task.reason
+            .as_ref()
+            .is_some_and(|reason| reason.contains("[redacted] is not")),
+        "{:?}",
+        task.reason
+    );
     let prompts = prompts.lock().unwrap();
-    assert!(prompts.iter().all(|prompt| prompt.contains("The password is [redacted].")), "{prompts:?}");
-    assert!(prompts[1..].iter().all(|prompt| prompt.contains("Error: [redacted] is not")), "{prompts:?}");
-    assert!(prompts.len() > 1 && !prompts.iter().any(|prompt| prompt.contains(SECRET)), "{prompts:?}");
-    let files = data.text();
-    assert!(files.contains("[redacted] is not the password") && !files.contains(SECRET), "{files}");
+    assert!(
+        prompts
+            .iter()
+            .all(|prompt| prompt.contains("The password is [redacted].")),
+        "{prompts:?}"
+    );
+    assert!(
+        prompts[1..]
+            .iter()
+            .all(|prompt| prompt.contains("Error: [redacted] is not")),
+        "{prompts:?}"
+    );
+    assert!(
+        prompts.len() > 1 && !prompts.iter().any(|prompt| prompt.contains(SECRET)),
+        "{prompts:?}"
+    );
+    let files = data.all_text();
+    assert!(
+        files.contains("[redacted] is not the password") && !files.contains(SECRET),
+        "{files}"
+    );
     engine.shutdown();
 }
 
@@ -112,18 +149,39 @@ fn s4_the_output_of_checks_is_redacted_if_no_change_is_needed() {
     let data = DataDir::new("unneeded");
     let mut world = world(append_own_name);
     world.settings.data_dir = Some(data.0.clone());
-    world.agents.judge_by(|_, _| Err(format!("Error: {SECRET} is not the password")));
+    world
+        .agents
+        .check_content_with(|_, _| Err(format!("Error: {SECRET} is not the password")));
     let engine = world.start();
-    say(&engine, add_project());
-    say(&engine, register_outside("ann"));
-    say(&engine, Command::AddTask { task: task_on("a", "a"), assign: None, how: task::How::Direct });
-    let (attempt, token) = polled(&say(&engine, poll_for("ann")));
-    say(
+    submit(&engine, add_project());
+    submit(&engine, register_outside("ann"));
+    submit(
         &engine,
-        Command::Finish { task: TaskId(1), attempt, token, output: None, not_needed: true, learnings: vec![] },
+        Command::AddTask {
+            task: task_on("a", "a"),
+            assign: None,
+            how: task::AssignMode::Direct,
+        },
     );
-    until(&engine, "the attempt was judged", |board| !board.attempts.contains_key(&attempt));
-    let kept = log(&engine) + &data.text();
-    assert!(kept.contains("[redacted] is not the password") && !kept.contains(SECRET), "{kept}");
+    let (attempt, token) = polled(&submit(&engine, poll_for("ann")));
+    submit(
+        &engine,
+        Command::Finish {
+            task: TaskId(1),
+            attempt,
+            token,
+            output: None,
+            not_needed: true,
+            learnings: vec![],
+        },
+    );
+    wait_until(&engine, "the attempt was judged", |board| {
+        !board.attempts.contains_key(&attempt)
+    });
+    let kept = event_text(&engine) + &data.all_text();
+    assert!(
+        kept.contains("[redacted] is not the password") && !kept.contains(SECRET),
+        "{kept}"
+    );
     engine.shutdown();
 }

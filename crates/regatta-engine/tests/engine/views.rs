@@ -2,24 +2,36 @@
 
 use std::time::Duration;
 
-use regatta_testkit::steps::{Life, PATIENCE};
+use regatta_testkit::crash_points::{EngineLife, TEST_TIMEOUT};
 use tokio::sync::broadcast::error::RecvError;
 
 use crate::support::*;
 
 #[test]
 fn reading_does_not_wait_for_the_store() {
-    let (world, life) = (World::new(append_own_name), Life::new());
+    let (world, life) = (World::new(append_own_name), EngineLife::new());
     let engine = world.start_in(&life).unwrap();
     let before = engine.board().revision;
     let commit = life.hold_next("store.commit");
-    let written = send(&engine, ask(post("held")));
-    commit.reached();
+    let written = start_submit(&engine, person_request(post("held")));
+    commit.wait_until_reached();
     let (said, heard) = std::sync::mpsc::channel();
     let reader = engine.clone();
-    std::thread::spawn(move || said.send((reader.board().revision, reader.watch().borrow().revision, reader.now())));
-    let (board, watched, _) = heard.recv_timeout(PATIENCE).expect("reading does not wait for the commit");
-    assert_eq!((board, watched), (before, before), "a revision is shown before it is durable");
+    std::thread::spawn(move || {
+        said.send((
+            reader.board().revision,
+            reader.watch_board().borrow().revision,
+            reader.now(),
+        ))
+    });
+    let (board, watched, _) = heard
+        .recv_timeout(TEST_TIMEOUT)
+        .expect("reading does not wait for the commit");
+    assert_eq!(
+        (board, watched),
+        (before, before),
+        "a revision is shown before it is durable"
+    );
     commit.release();
     block_on(written).unwrap();
     assert!(engine.board().revision > before);
@@ -28,12 +40,20 @@ fn reading_does_not_wait_for_the_store() {
 
 #[test]
 fn events_come_in_order_and_without_gaps() {
-    let (world, life) = (World::new(append_own_name), Life::new());
+    let (world, life) = (World::new(append_own_name), EngineLife::new());
     let engine = world.start_in(&life).unwrap();
     let from = engine.board().revision;
-    let (mut events, mut watch) = (engine.events(), engine.watch());
-    launch(&engine, &["ann", "bob"], vec![planned("a", "a", &[]), planned("b", "b", &[0]), planned("c", "c", &[])]);
-    until_done(&engine, &life, &world);
+    let (mut events, mut watch) = (engine.subscribe_events(), engine.watch_board());
+    launch(
+        &engine,
+        &["ann", "bob"],
+        vec![
+            planned("a", "a", &[]),
+            planned("b", "b", &[0]),
+            planned("c", "c", &[]),
+        ],
+    );
+    wait_until_done(&engine, &life, &world);
     let last = engine.board().revision;
 
     let mut heard = Vec::new();
@@ -51,10 +71,10 @@ fn events_come_in_order_and_without_gaps() {
 fn a_watcher_sees_only_durable_and_rising_revisions() {
     let world = World::new(append_own_name);
     let engine = world.start();
-    let mut watch = engine.watch();
+    let mut watch = engine.watch_board();
     let target = engine.board().revision + 300;
     std::thread::scope(|scope| {
-        scope.spawn(|| (0..300).for_each(|nth| _ = say(&engine, post(&format!("{nth}")))));
+        scope.spawn(|| (0..300).for_each(|nth| _ = submit(&engine, post(&format!("{nth}")))));
         let mut seen = 0;
         while seen < target {
             let now = watch.borrow_and_update().revision;
@@ -74,11 +94,13 @@ fn a_subscriber_that_falls_behind_continues_from_the_history() {
     let world = World::new(append_own_name);
     let engine = world.start();
     let from = engine.board().revision;
-    let mut events = engine.events();
+    let mut events = engine.subscribe_events();
     for nth in 0..1_100 {
-        say(&engine, post(&format!("{nth}")));
+        submit(&engine, post(&format!("{nth}")));
     }
-    let RecvError::Lagged(missed) = block_on(events.recv()).unwrap_err() else { panic!("the engine is open") };
+    let RecvError::Lagged(missed) = block_on(events.recv()).unwrap_err() else {
+        panic!("the engine is open")
+    };
     let mut heard = engine.history().events(from, missed as usize).unwrap();
     while heard.len() < 1_100 {
         heard.extend(block_on(events.recv()).unwrap().iter().cloned());
@@ -91,24 +113,38 @@ fn a_subscriber_that_falls_behind_continues_from_the_history() {
 fn the_store_is_checked_and_copied_between_two_commits() {
     let world = World::new(append_own_name);
     let engine = world.start();
-    say(&engine, post("kept"));
-    block_on(engine.check()).unwrap();
+    submit(&engine, post("kept"));
+    block_on(engine.check_store()).unwrap();
     let path = std::path::PathBuf::from("/nowhere/copy");
-    assert_eq!(block_on(engine.backup(path.clone())), Ok(engine.board().revision));
+    assert_eq!(
+        block_on(engine.backup(path.clone())),
+        Ok(engine.board().revision)
+    );
     engine.shutdown();
-    let copy = World { store: world.store.open_backup(&path).unwrap(), ..World::new(append_own_name) };
+    let copy = World {
+        store: world.store.open_backup(&path).unwrap(),
+        ..World::new(append_own_name)
+    };
     assert_eq!(copy.start().board().counters.message, 1);
 }
 
 /// A lease ends by itself in real time, and not early (L5).
 #[test]
 fn l5_a_lease_ends_in_real_time_and_not_early() {
-    let world = World { real_time: true, ..World::new(append_own_name) };
+    let world = World {
+        uses_real_time: true,
+        ..World::new(append_own_name)
+    };
     let engine = world.start();
     let started = std::time::Instant::now();
-    let lease = regatta_core::claim::Acquire { ttl_ms: 120, ..acquire("ann", "file://shop/a", 0) };
-    say(&engine, regatta_core::command::Command::Acquire(lease));
-    until(&engine, "the lease has ended", |board| board.claims.is_empty());
+    let lease = regatta_core::claim::Acquire {
+        ttl_ms: 120,
+        ..acquire("ann", "file://shop/a", 0)
+    };
+    submit(&engine, regatta_core::command::Command::Acquire(lease));
+    wait_until(&engine, "the lease has ended", |board| {
+        board.claims.is_empty()
+    });
     // The fleet clock counts whole milliseconds, and the millisecond in which the lease was granted
     // counts in full.
     assert!(started.elapsed() >= Duration::from_millis(120));

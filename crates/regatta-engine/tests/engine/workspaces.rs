@@ -4,87 +4,122 @@ use std::net::TcpListener;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-use regatta_core::attempt::Cause;
+use regatta_core::attempt::AttemptCause;
 use regatta_core::board::Board;
 use regatta_core::command::Command;
 use regatta_core::ids::{AttemptId, BranchName, TaskId};
 use regatta_core::pattern::PathPattern;
-use regatta_core::project::{Settings, Workspace};
+use regatta_core::project::{ProjectSettings, WorkspaceSettings};
 use regatta_core::schedule::WaitKind;
 use regatta_engine::ports::agents::Exit;
-use regatta_engine::ports::git::Repo;
-use regatta_testkit::steps::Life;
+use regatta_engine::ports::git::ProjectRepo;
+use regatta_testkit::crash_points::EngineLife;
 
 use crate::support::*;
 
-pub(crate) fn settings() -> Settings {
-    let workspace = Workspace {
+pub(crate) fn settings() -> ProjectSettings {
+    let workspace = WorkspaceSettings {
         copy: vec![PathPattern::new("*.env").unwrap()],
         setup: vec!["fetch".into(), "build".into()],
         ports: 2,
         port_range: (47_310, 47_399),
-        ..Workspace::default()
+        ..WorkspaceSettings::default()
     };
-    Settings { workspace, ..Settings::default() }
+    ProjectSettings {
+        workspace,
+        ..ProjectSettings::default()
+    }
 }
 
-pub(crate) fn repo() -> Repo {
-    Repo {
-        project: shop(),
+pub(crate) fn repo() -> ProjectRepo {
+    ProjectRepo {
+        project: shop_name(),
         path: REPO.into(),
         trunk: BranchName::new("main").unwrap(),
-        update_checkout: true,
-        workspace: Workspace::default(),
+        should_update_checkout: true,
+        workspace: WorkspaceSettings::default(),
     }
 }
 
 pub(crate) fn ready_project() -> Command {
     match add_project() {
-        Command::AddProject(it) => Command::AddProject(regatta_core::project::Add { settings: settings(), ..it }),
+        Command::AddProject(it) => Command::AddProject(regatta_core::project::AddProject {
+            settings: settings(),
+            ..it
+        }),
         other => other,
     }
 }
 
 /// The commands that ran, in order.
-type Done = Arc<Mutex<Vec<String>>>;
+type CommandLog = Arc<Mutex<Vec<String>>>;
 
 /// Creates a world that records the commands that run. A command called `broken` fails.
-fn world() -> (World, Done) {
-    let done = Done::default();
+fn world() -> (World, CommandLog) {
+    let done = CommandLog::default();
     let noted = done.clone();
     let world = World::new(move |program| {
-        let ports: Vec<_> = program.launch().env.iter().filter(|it| it.0.starts_with("REGATTA_PORT_")).collect();
-        let foreign: Vec<_> = program.git().foreign(program.attempt()).into_keys().collect();
-        noted.lock().unwrap().push(format!("{} {} ports {foreign:?}", program.attempt(), ports.len()));
+        let ports: Vec<_> = program
+            .launch()
+            .env
+            .iter()
+            .filter(|it| it.0.starts_with("REGATTA_PORT_"))
+            .collect();
+        let foreign: Vec<_> = program
+            .git()
+            .foreign_files(program.attempt())
+            .into_keys()
+            .collect();
+        noted.lock().unwrap().push(format!(
+            "{} {} ports {foreign:?}",
+            program.attempt(),
+            ports.len()
+        ));
         append_own_name(program)
     });
     let noted = done.clone();
-    world.agents.judge_by(move |command, _| {
+    world.agents.check_content_with(move |command, _| {
         noted.lock().unwrap().push(command.to_owned());
-        if command == "broken" { Err("no compiler\nfor miles\n".into()) } else { Ok(()) }
+        if command == "broken" {
+            Err("no compiler\nfor miles\n".into())
+        } else {
+            Ok(())
+        }
     });
-    world.git.put_untracked(Path::new(REPO), "local.env", "SECRET=1");
+    world
+        .git
+        .put_untracked(Path::new(REPO), "local.env", "SECRET=1");
     (world, done)
 }
 
-fn begin(engine: &regatta_engine::Engine, project: Command) {
-    say(engine, project);
-    let limits = regatta_core::fleet::Limits { retry_ms: 0, ..engine.board().limits };
-    say(engine, Command::SetLimits { limits });
-    say(engine, register("bob"));
-    say(engine, mission(&["bob"], vec![planned("a", "a", &[])]));
+fn start_mission(engine: &regatta_engine::Engine, project: Command) {
+    submit(engine, project);
+    let limits = regatta_core::limits::MachineLimits {
+        retry_delay_ms: 0,
+        ..engine.board().limits
+    };
+    submit(engine, Command::SetLimits { limits });
+    submit(engine, register("bob"));
+    submit(engine, mission(&["bob"], vec![planned("a", "a", &[])]));
 }
 
 #[test]
 fn setup_runs_in_order_before_the_program_and_its_files_do_not_land() {
     let (world, done) = world();
-    let life = Life::new();
+    let life = EngineLife::new();
     let engine = world.start_in(&life).unwrap();
-    begin(&engine, ready_project());
-    until_done(&engine, &life, &world);
+    start_mission(&engine, ready_project());
+    wait_until_done(&engine, &life, &world);
     let first: Vec<String> = done.lock().unwrap().iter().take(3).cloned().collect();
     assert_eq!(first, ["fetch", "build", "A1 2 ports [\"local.env\"]"]);
-    assert_eq!(world.git.trunk(Path::new(REPO)).into_keys().collect::<Vec<_>>(), ["README", "a"]);
+    assert_eq!(
+        world
+            .git
+            .trunk(Path::new(REPO))
+            .into_keys()
+            .collect::<Vec<_>>(),
+        ["README", "a"]
+    );
     assert_clean(&engine, &world);
     engine.shutdown();
 }
@@ -92,7 +127,7 @@ fn setup_runs_in_order_before_the_program_and_its_files_do_not_land() {
 #[test]
 fn a_failed_setup_starts_no_program_and_records_the_reason() {
     let (world, done) = world();
-    let life = Life::new();
+    let life = EngineLife::new();
     let engine = world.start_in(&life).unwrap();
     let project = match ready_project() {
         Command::AddProject(mut it) => {
@@ -101,17 +136,32 @@ fn a_failed_setup_starts_no_program_and_records_the_reason() {
         }
         other => other,
     };
-    begin(&engine, project);
-    until_given_up(&engine, &life, &world, TaskId(1));
-    let ended = engine.history().attempt(AttemptId(1)).unwrap().unwrap().ended.unwrap();
-    assert_eq!(ended.cause, Cause::Environment);
+    start_mission(&engine, project);
+    wait_until_given_up(&engine, &life, &world, TaskId(1));
+    let ended = engine
+        .history()
+        .attempt(AttemptId(1))
+        .unwrap()
+        .unwrap()
+        .end
+        .unwrap();
+    assert_eq!(ended.cause, AttemptCause::Environment);
     assert!(
-        ended.detail.contains("the setup command `broken` exited with 1: no compiler / for miles"),
+        ended
+            .detail
+            .contains("the setup command `broken` exited with 1: no compiler / for miles"),
         "{}",
         ended.detail
     );
-    assert!(!done.lock().unwrap().iter().any(|it| it.contains("ports") || it == "never"), "{done:?}");
-    assert!(world.agents.programs().is_empty());
+    assert!(
+        !done
+            .lock()
+            .unwrap()
+            .iter()
+            .any(|it| it.contains("ports") || it == "never"),
+        "{done:?}"
+    );
+    assert!(world.agents.program_counts().is_empty());
     assert_clean(&engine, &world);
     engine.shutdown();
 }
@@ -120,14 +170,17 @@ fn a_failed_setup_starts_no_program_and_records_the_reason() {
 #[test]
 fn setup_runs_before_the_checks_of_a_landing_too() {
     let (world, done) = world();
-    let life = Life::new();
+    let life = EngineLife::new();
     let engine = world.start_in(&life).unwrap();
-    begin(&engine, ready_project());
-    until_done(&engine, &life, &world);
+    start_mission(&engine, ready_project());
+    wait_until_done(&engine, &life, &world);
     let done = done.lock().unwrap().clone();
     let program = done.iter().position(|it| it.starts_with("A1 ")).unwrap();
     let after: Vec<&str> = done[program + 1..].iter().map(String::as_str).collect();
-    let setup = after.iter().position(|it| *it == "fetch").expect("setup runs in the landing");
+    let setup = after
+        .iter()
+        .position(|it| *it == "fetch")
+        .expect("setup runs in the landing");
     assert_eq!(after[setup..setup + 2], ["fetch", "build"], "{done:?}");
     assert!(
         !after[..setup].is_empty() && after[..setup] == after[setup + 2..],
@@ -141,15 +194,20 @@ fn setup_runs_before_the_checks_of_a_landing_too() {
 #[test]
 fn a_landing_whose_setup_fails_goes_back_to_its_worker() {
     let (world, _) = world();
-    world.agents.judge_by(|command, files| match command {
-        "build" if files.contains_key("a") => Err("no compiler\n".into()),
-        _ => Ok(()),
-    });
-    let life = Life::new();
+    world
+        .agents
+        .check_content_with(|command, files| match command {
+            "build" if files.contains_key("a") => Err("no compiler\n".into()),
+            _ => Ok(()),
+        });
+    let life = EngineLife::new();
     let engine = world.start_in(&life).unwrap();
-    begin(&engine, ready_project());
-    let reason = until_given_up(&engine, &life, &world, TaskId(1));
-    assert!(reason.contains("the setup command `build` exited with 1: no compiler"), "{reason}");
+    start_mission(&engine, ready_project());
+    let reason = wait_until_given_up(&engine, &life, &world, TaskId(1));
+    assert!(
+        reason.contains("the setup command `build` exited with 1: no compiler"),
+        "{reason}"
+    );
     assert_clean(&engine, &world);
     engine.shutdown();
 }
@@ -158,7 +216,7 @@ fn a_landing_whose_setup_fails_goes_back_to_its_worker() {
 #[test]
 fn a_project_at_its_disk_limit_starts_nothing_and_has_a_wait_reason() {
     let (world, _) = world();
-    let life = Life::new();
+    let life = EngineLife::new();
     let engine = world.start_in(&life).unwrap();
     let project = match ready_project() {
         Command::AddProject(mut it) => {
@@ -167,35 +225,50 @@ fn a_project_at_its_disk_limit_starts_nothing_and_has_a_wait_reason() {
         }
         other => other,
     };
-    begin(&engine, project);
-    let held =
-        |board: &Board| board.missions.values().any(|it| it.held.iter().any(|it| it.kind == Some(WaitKind::Disk)));
-    until(&engine, "the mission is held because of the disk", held);
-    assert!(world.agents.programs().is_empty());
-    let limits = regatta_core::fleet::Limits { attempt_disk_mb: 0, ..engine.board().limits };
-    say(&engine, Command::SetLimits { limits });
-    until_done(&engine, &life, &world);
+    start_mission(&engine, project);
+    let held = |board: &Board| {
+        board.missions.values().any(|it| {
+            it.blocking_gates
+                .iter()
+                .any(|it| it.kind == Some(WaitKind::Disk))
+        })
+    };
+    wait_until(&engine, "the mission is held because of the disk", held);
+    assert!(world.agents.program_counts().is_empty());
+    let limits = regatta_core::limits::MachineLimits {
+        attempt_disk_mb: 0,
+        ..engine.board().limits
+    };
+    submit(&engine, Command::SetLimits { limits });
+    wait_until_done(&engine, &life, &world);
     engine.shutdown();
 }
 
 #[test]
 fn a_port_used_by_another_program_is_not_given_to_an_attempt() {
     let (world, _) = world();
-    let taken: Vec<TcpListener> =
-        [47_310, 47_312].into_iter().filter_map(|it| TcpListener::bind(("127.0.0.1", it)).ok()).collect();
+    let taken: Vec<TcpListener> = [47_310, 47_312]
+        .into_iter()
+        .filter_map(|it| TcpListener::bind(("127.0.0.1", it)).ok())
+        .collect();
     let seen = Arc::new(Mutex::new(Vec::new()));
     let noted = seen.clone();
     let agents = regatta_testkit::fake_agents::FakeAgents::new(&world.git, move |program| {
-        let ports = program.launch().env.iter().filter(|it| it.0.starts_with("REGATTA_PORT_")).cloned();
+        let ports = program
+            .launch()
+            .env
+            .iter()
+            .filter(|it| it.0.starts_with("REGATTA_PORT_"))
+            .cloned();
         noted.lock().unwrap().extend(ports);
         append_own_name(program);
         Exit::Code(0)
     });
     let world = World { agents, ..world };
-    let life = Life::new();
+    let life = EngineLife::new();
     let engine = world.start_in(&life).unwrap();
-    begin(&engine, ready_project());
-    until_done(&engine, &life, &world);
+    start_mission(&engine, ready_project());
+    wait_until_done(&engine, &life, &world);
     let seen = seen.lock().unwrap().clone();
     let names: Vec<&str> = seen.iter().map(|it| it.0.as_str()).collect();
     assert_eq!(names, ["REGATTA_PORT_0", "REGATTA_PORT_1"]);

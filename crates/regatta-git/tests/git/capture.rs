@@ -11,20 +11,36 @@ use regatta_engine::ports::git::Git;
 use crate::world::*;
 
 /// Configures `dir`'s repository to run a command at every opportunity.
-fn poison(dir: &Path, canary: &Path) {
+fn configure_hostile_repo(dir: &Path, canary: &Path) {
     let touch = format!("touch '{}'; cat", canary.display());
     let script = dir.join(".git/evil");
     write(&script, format!("#!/bin/sh\n{touch}\n"));
     make_executable(&script);
     let script = script.to_str().unwrap().to_owned();
-    for key in ["core.fsmonitor", "core.sshCommand", "core.pager", "core.editor", "core.alternateRefsCommand"] {
+    for key in [
+        "core.fsmonitor",
+        "core.sshCommand",
+        "core.pager",
+        "core.editor",
+        "core.alternateRefsCommand",
+    ] {
         git(dir, &["config", key, &script]);
     }
-    for key in ["filter.evil.clean", "filter.evil.smudge", "filter.evil.process", "diff.evil.textconv"] {
+    for key in [
+        "filter.evil.clean",
+        "filter.evil.smudge",
+        "filter.evil.process",
+        "diff.evil.textconv",
+    ] {
         git(dir, &["config", key, &touch]);
     }
     git(dir, &["config", "filter.evil.required", "true"]);
-    for hook in ["pre-commit", "post-index-change", "reference-transaction", "post-checkout"] {
+    for hook in [
+        "pre-commit",
+        "post-index-change",
+        "reference-transaction",
+        "post-checkout",
+    ] {
         let hook = dir.join(".git/hooks").join(hook);
         write(&hook, format!("#!/bin/sh\n{touch}\n"));
         make_executable(&hook);
@@ -38,7 +54,7 @@ fn s5_no_command_from_the_agents_git_configuration_runs() {
     let canary = world.home.path().join("canary");
     let workspace = world.prepare(A1).path;
     write(workspace.join("a.txt"), "work\n");
-    poison(&workspace, &canary);
+    configure_hostile_repo(&workspace, &canary);
     // The agent's own git runs the command, so the trap works.
     try_git(&workspace, ["status"]);
     assert!(canary.exists());
@@ -46,15 +62,15 @@ fn s5_no_command_from_the_agents_git_configuration_runs() {
 
     let capture = world.capture(A1);
     assert_eq!(capture.changed, [".gitattributes", "a.txt"]);
-    world.unkept(A1);
+    world.uncaptured_paths(A1);
     let old = world.tip();
     let new = world.clean_trial(&capture.commit);
     world.git.stage(&world.repo, SLOT, &new).unwrap();
     world.land(&old, &new);
     world.prepare(A2);
-    world.remove(A1);
+    world.remove_workspace(A1);
     assert!(!canary.exists());
-    assert_eq!(world.kept(&capture.commit, "a.txt"), "work");
+    assert_eq!(world.read_from_vault(&capture.commit, "a.txt"), "work");
 }
 
 #[test]
@@ -75,12 +91,15 @@ fn s5_a_hostile_submodule_runs_nothing_and_stays_a_submodule() {
     let canary = world.home.path().join("canary");
     let theirs = workspace.join("sub");
     git(&workspace, &["clone", "-q", sub.to_str().unwrap(), "sub"]);
-    poison(&theirs, &canary);
+    configure_hostile_repo(&theirs, &canary);
     write(theirs.join("inner"), "y\n");
     // Uncommitted edits do not land. They are named and kept.
-    let error = world.git.capture(&world.repo, A1, &by("work")).unwrap_err();
+    let error = world
+        .git
+        .capture(&world.repo, A1, &authorship("work"))
+        .unwrap_err();
     assert_eq!(error.code, "submodule_edited", "{error}");
-    assert_eq!(world.unkept(A1), Vec::<String>::new());
+    assert_eq!(world.uncaptured_paths(A1), Vec::<String>::new());
     assert!(!canary.exists());
     write(theirs.join("inner"), "x\n");
     let _poison = fs::remove_file(theirs.join(".gitattributes"));
@@ -91,20 +110,32 @@ fn s5_a_hostile_submodule_runs_nothing_and_stays_a_submodule() {
     assert_eq!(capture.changed, ["emptied", "plain", "plain/file"]);
     let entry = git(&world.vault(), &["ls-tree", capture.commit.as_str(), "sub"]);
     assert!(entry.starts_with("160000 commit"), "{entry}");
-    assert_eq!(world.unkept(A1), Vec::<String>::new());
+    assert_eq!(world.uncaptured_paths(A1), Vec::<String>::new());
     assert!(!canary.exists());
 }
 
 /// Q3: a moved submodule pointer is captured, whether the agent committed it or checked it out.
 #[test]
 fn q3_a_moved_submodule_pointer_is_captured_and_lands() {
-    for how in ["checked out", "committed", "committed with a module directory"] {
+    for how in [
+        "checked out",
+        "committed",
+        "committed with a module directory",
+    ] {
         let world = World::new();
         let sub = world.home.path().join("library");
         init(&sub, &[]);
         write(sub.join("inner"), "one\n");
         commit_all(&sub, "first");
-        let add = ["-c", "protocol.file.allow=always", "submodule", "--quiet", "add", sub.to_str().unwrap(), "lib"];
+        let add = [
+            "-c",
+            "protocol.file.allow=always",
+            "submodule",
+            "--quiet",
+            "add",
+            sub.to_str().unwrap(),
+            "lib",
+        ];
         git(world.user(), &add);
         commit_all(world.user(), "with a submodule");
         write(sub.join("inner"), "two\n");
@@ -112,28 +143,55 @@ fn q3_a_moved_submodule_pointer_is_captured_and_lands() {
         let workspace = world.prepare(A1).path;
         match how {
             "checked out" => {
-                git(&workspace.join("lib"), &["fetch", "-q", sub.to_str().unwrap()]);
+                git(
+                    &workspace.join("lib"),
+                    &["fetch", "-q", sub.to_str().unwrap()],
+                );
                 git(&workspace.join("lib"), &["checkout", "-q", newer.as_str()]);
             }
             "committed" => {
                 git(&world.user().join("lib"), &["fetch", "-q"]);
-                git(&workspace, &["update-index", "--cacheinfo", &format!("160000,{newer},lib")]);
+                git(
+                    &workspace,
+                    &[
+                        "update-index",
+                        "--cacheinfo",
+                        &format!("160000,{newer},lib"),
+                    ],
+                );
                 git(&workspace, &["commit", "-q", "-m", "newer library"]);
             }
             _ => {
                 fs::remove_dir_all(workspace.join("lib")).unwrap();
-                let update = ["-c", "protocol.file.allow=always", "submodule", "--quiet", "update", "--init"];
+                let update = [
+                    "-c",
+                    "protocol.file.allow=always",
+                    "submodule",
+                    "--quiet",
+                    "update",
+                    "--init",
+                ];
                 git(&workspace, &update);
                 git(&workspace.join("lib"), &["checkout", "-q", newer.as_str()]);
-                assert!(workspace.join("lib/.git").is_file(), "git keeps the submodule's git directory elsewhere");
+                assert!(
+                    workspace.join("lib/.git").is_file(),
+                    "git keeps the submodule's git directory elsewhere"
+                );
             }
         }
         let capture = world.capture(A1);
         assert_eq!(capture.changed, ["lib"], "{how}");
         let new = world.clean_trial(&capture.commit);
         let entry = git(&world.vault(), &["ls-tree", new.as_str(), "lib"]);
-        assert!(entry.starts_with(&format!("160000 commit {newer}")), "{how}: {entry}");
-        assert_eq!(world.land(&capture.base, &new), regatta_engine::ports::git::Move::Moved, "{how}");
+        assert!(
+            entry.starts_with(&format!("160000 commit {newer}")),
+            "{how}: {entry}"
+        );
+        assert_eq!(
+            world.land(&capture.base, &new),
+            regatta_engine::ports::git::TrunkMoveResult::Moved,
+            "{how}"
+        );
     }
 }
 
@@ -149,7 +207,15 @@ fn q3_a_new_submodule_is_captured_as_a_submodule_only_if_committed() {
         let first = commit_all(&sub, "first");
         let workspace = world.prepare(A1).path;
         if is_committed {
-            let add = ["-c", "protocol.file.allow=always", "submodule", "--quiet", "add", sub.to_str().unwrap(), "lib"];
+            let add = [
+                "-c",
+                "protocol.file.allow=always",
+                "submodule",
+                "--quiet",
+                "add",
+                sub.to_str().unwrap(),
+                "lib",
+            ];
             git(&workspace, &add);
             git(&workspace, &["commit", "-q", "-m", "with a library"]);
         } else {
@@ -159,7 +225,10 @@ fn q3_a_new_submodule_is_captured_as_a_submodule_only_if_committed() {
         let entry = git(&world.vault(), &["ls-tree", capture.commit.as_str(), "lib"]);
         if is_committed {
             assert_eq!(capture.changed, [".gitmodules", "lib"]);
-            assert!(entry.starts_with(&format!("160000 commit {first}")), "{entry}");
+            assert!(
+                entry.starts_with(&format!("160000 commit {first}")),
+                "{entry}"
+            );
         } else {
             assert_eq!(capture.changed, ["lib/inner"]);
         }
@@ -178,7 +247,10 @@ fn s5_a_submodules_git_file_that_points_outside_is_not_followed() {
     init(&elsewhere, &[]);
     commit_all(&elsewhere, "elsewhere");
     let workspace = world.prepare(A1).path;
-    write(workspace.join("sub/.git"), format!("gitdir: {}\n", elsewhere.join(".git").display()));
+    write(
+        workspace.join("sub/.git"),
+        format!("gitdir: {}\n", elsewhere.join(".git").display()),
+    );
     assert_eq!(world.capture(A1).changed, Vec::<String>::new());
 }
 
@@ -189,10 +261,15 @@ fn capture_does_not_depend_on_the_workspaces_git_directory() {
     type Damage<'a> = (&'a str, &'a dyn Fn(&Path));
     let damages: [Damage<'_>; 6] = [
         ("committed", &|it| drop(commit_all(it, "the agent's own"))),
-        ("deleted", &|it| fs::remove_dir_all(it.join(".git")).unwrap()),
+        ("deleted", &|it| {
+            fs::remove_dir_all(it.join(".git")).unwrap()
+        }),
         ("a file", &|it| {
             fs::remove_dir_all(it.join(".git")).unwrap();
-            write(it.join(".git"), format!("gitdir: {}\n", elsewhere.display()));
+            write(
+                it.join(".git"),
+                format!("gitdir: {}\n", elsewhere.display()),
+            );
         }),
         ("a link", &|it| {
             fs::remove_dir_all(it.join(".git")).unwrap();
@@ -214,7 +291,7 @@ fn capture_does_not_depend_on_the_workspaces_git_directory() {
         let capture = world.capture(attempt);
         assert_eq!(capture.changed, ["a.txt", "new.txt"], "{name}");
         assert_eq!(world.prepare(attempt).base, capture.base, "{name}");
-        world.remove(attempt);
+        world.remove_workspace(attempt);
     }
     assert_eq!(git(world.user(), &["show-ref"]), before);
     assert_eq!(world.status(), "");
@@ -230,16 +307,25 @@ fn q3_every_capture_stays_reachable() {
             (text.trim(), world.capture(A1).commit)
         })
         .into();
-    assert_eq!(captures[0].1, captures[3].1, "the same input gives the same commit");
-    world.remove(A1);
+    assert_eq!(
+        captures[0].1, captures[3].1,
+        "the same input gives the same commit"
+    );
+    world.remove_workspace(A1);
     write(world.user().join("a.txt"), "rewritten\n");
-    git(world.user(), &["commit", "-q", "-a", "--amend", "-m", "rewritten"]);
+    git(
+        world.user(),
+        &["commit", "-q", "-a", "--amend", "-m", "rewritten"],
+    );
     world.prepare(A2);
     git(&world.vault(), &["gc", "-q", "--prune=now"]);
     for (text, commit) in &captures {
-        assert_eq!(world.kept(commit, "a.txt"), *text);
+        assert_eq!(world.read_from_vault(commit, "a.txt"), *text);
     }
-    assert_eq!(git(&world.vault(), &["rev-parse", "refs/regatta/keep/A1"]), captures[3].1.as_str());
+    assert_eq!(
+        git(&world.vault(), &["rev-parse", "refs/regatta/keep/A1"]),
+        captures[3].1.as_str()
+    );
     git(&world.vault(), &["fsck", "--strict", "--connectivity-only"]);
 }
 
@@ -259,10 +345,19 @@ fn capture_leaves_out_ignored_files_and_keeps_tracked_ones() {
     write(workspace.join("sub/made/x"), "x");
     // A later capture starts from the base again, so a file that is ignored meanwhile is left out.
     write(workspace.join("later.tmp"), "x");
-    assert_eq!(world.capture(A1).changed, ["later.tmp", "sub/.gitignore", "tracked.log"]);
+    assert_eq!(
+        world.capture(A1).changed,
+        ["later.tmp", "sub/.gitignore", "tracked.log"]
+    );
     write(workspace.join("sub/.gitignore"), "made/\n");
-    write(workspace.join(".gitignore"), "*.log\ntarget/\n.env\n*.tmp\n");
-    assert_eq!(world.capture(A1).changed, [".gitignore", "sub/.gitignore", "tracked.log"]);
+    write(
+        workspace.join(".gitignore"),
+        "*.log\ntarget/\n.env\n*.tmp\n",
+    );
+    assert_eq!(
+        world.capture(A1).changed,
+        [".gitignore", "sub/.gitignore", "tracked.log"]
+    );
 }
 
 #[test]
@@ -291,19 +386,33 @@ fn s7_every_file_name_mode_and_symbolic_link_is_kept() {
     make_fifo(&workspace.join("fifo"));
 
     let capture = world.capture(A1);
-    assert_eq!(capture.changed.len(), names.len() + 4, "{:?}", capture.changed);
+    assert_eq!(
+        capture.changed.len(),
+        names.len() + 4,
+        "{:?}",
+        capture.changed
+    );
     assert!(capture.changed.is_sorted());
-    assert_eq!(world.unkept(A1), Vec::<String>::new());
+    assert_eq!(world.uncaptured_paths(A1), Vec::<String>::new());
     let old = world.tip();
     let new = world.clean_trial(&capture.commit);
     let stage = world.git.stage(&world.repo, SLOT, &new).unwrap();
-    assert_eq!(world.land(&old, &new), regatta_engine::ports::git::Move::Moved);
+    assert_eq!(
+        world.land(&old, &new),
+        regatta_engine::ports::git::TrunkMoveResult::Moved
+    );
     for place in [stage.as_path(), world.user()] {
         for name in names {
             assert_eq!(read(place.join(OsStr::from_bytes(name))), "x\n");
         }
-        assert_eq!(fs::read_link(place.join("link")).unwrap(), Path::new("/etc/passwd"));
-        assert_eq!(fs::read_link(place.join("dangling")).unwrap(), Path::new("nowhere"));
+        assert_eq!(
+            fs::read_link(place.join("link")).unwrap(),
+            Path::new("/etc/passwd")
+        );
+        assert_eq!(
+            fs::read_link(place.join("dangling")).unwrap(),
+            Path::new("nowhere")
+        );
         let mode = |name| fs::metadata(place.join(name)).unwrap().permissions().mode() & 0o111;
         assert_eq!((mode("a.txt"), mode("run.sh")), (0o111, 0));
     }
@@ -312,7 +421,13 @@ fn s7_every_file_name_mode_and_symbolic_link_is_kept() {
 
 /// Makes a pipe, which no tree can contain.
 fn make_fifo(path: &Path) {
-    assert!(std::process::Command::new("mkfifo").arg(path).status().unwrap().success());
+    assert!(
+        std::process::Command::new("mkfifo")
+            .arg(path)
+            .status()
+            .unwrap()
+            .success()
+    );
 }
 
 #[test]
@@ -328,8 +443,14 @@ fn file_that_replaces_a_directory_and_the_reverse_are_captured() {
     fs::remove_file(workspace.join("run.sh")).unwrap();
     symlink(&outside, workspace.join("run.sh")).unwrap();
     let capture = world.capture(A1);
-    assert_eq!(capture.changed, ["a.txt", "a.txt/inner", "run.sh", "src", "src/lib.rs"]);
-    assert_eq!(world.kept(&capture.commit, "run.sh"), outside.to_str().unwrap());
+    assert_eq!(
+        capture.changed,
+        ["a.txt", "a.txt/inner", "run.sh", "src", "src/lib.rs"]
+    );
+    assert_eq!(
+        world.read_from_vault(&capture.commit, "run.sh"),
+        outside.to_str().unwrap()
+    );
 }
 
 #[test]
@@ -342,12 +463,22 @@ fn s6_a_directory_replaced_by_a_link_is_captured_as_a_link() {
     symlink(&outside, workspace.join("src")).unwrap();
     let capture = world.capture(A1);
     assert_eq!(capture.changed, ["src", "src/lib.rs"]);
-    assert_eq!(world.kept(&capture.commit, "src"), outside.to_str().unwrap());
+    assert_eq!(
+        world.read_from_vault(&capture.commit, "src"),
+        outside.to_str().unwrap()
+    );
 
     // A link in the place of a workspace is refused.
     fs::remove_dir_all(&workspace).unwrap();
     symlink(&outside, &workspace).unwrap();
-    assert_eq!(world.git.capture(&world.repo, A1, &by("x")).unwrap_err().code, "no_workspace");
+    assert_eq!(
+        world
+            .git
+            .capture(&world.repo, A1, &authorship("x"))
+            .unwrap_err()
+            .code,
+        "no_workspace"
+    );
 }
 
 #[test]
@@ -369,9 +500,17 @@ fn repository_inside_a_workspace_is_captured_as_plain_files() {
     init(&workspace.join("src"), &[]);
     write(workspace.join("src/new.rs"), "x\n");
     let capture = world.capture(A1);
-    assert_eq!(capture.changed, ["app dir/.gitignore", "app dir/main.rs", "app dir/vendor/lib/lib.rs", "src/new.rs"]);
+    assert_eq!(
+        capture.changed,
+        [
+            "app dir/.gitignore",
+            "app dir/main.rs",
+            "app dir/vendor/lib/lib.rs",
+            "src/new.rs"
+        ]
+    );
     assert!(!git(&world.vault(), &["ls-tree", "-r", capture.commit.as_str()]).contains("160000"));
-    assert_eq!(world.unkept(A1), Vec::<String>::new());
+    assert_eq!(world.uncaptured_paths(A1), Vec::<String>::new());
 }
 
 #[test]
@@ -398,7 +537,7 @@ fn capture_without_regattas_index_is_the_same() {
 }
 
 /// Makes nested directories with these names, and a file in the last.
-fn write_deep(top: &std::path::Path, names: &[String], file: &str) {
+fn write_nested(top: &std::path::Path, names: &[String], file: &str) {
     use rustix::fs::{Mode, OFlags, mkdirat, open, openat};
     let is_dir = OFlags::DIRECTORY | OFlags::RDONLY;
     let mut dir = open(top, is_dir, Mode::empty()).unwrap();
@@ -406,7 +545,13 @@ fn write_deep(top: &std::path::Path, names: &[String], file: &str) {
         mkdirat(&dir, name.as_str(), Mode::RWXU).unwrap();
         dir = openat(&dir, name.as_str(), is_dir, Mode::empty()).unwrap();
     }
-    let made = openat(&dir, file, OFlags::CREATE | OFlags::WRONLY, Mode::RUSR | Mode::WUSR).unwrap();
+    let made = openat(
+        &dir,
+        file,
+        OFlags::CREATE | OFlags::WRONLY,
+        Mode::RUSR | Mode::WUSR,
+    )
+    .unwrap();
     rustix::io::write(&made, b"deep\n").unwrap();
 }
 
@@ -418,18 +563,24 @@ fn q3_q5_a_path_that_is_too_long_is_named_and_stops_the_capture() {
         let workspace = world.prepare(A1).path;
         write(workspace.join("a.txt"), "two\n");
         let names: Vec<String> = (0..depth).map(|_| "d".repeat(name)).collect();
-        write_deep(&workspace, &names, "the-last-file");
-        let error = world.git.capture(&world.repo, A1, &by("x")).unwrap_err();
+        write_nested(&workspace, &names, "the-last-file");
+        let error = world
+            .git
+            .capture(&world.repo, A1, &authorship("x"))
+            .unwrap_err();
         assert_eq!(error.code, "path_too_long", "{depth} x {name}: {error}");
-        assert!(error.what.contains("ddd"), "{error}");
-        assert!(world.git.unkept(&world.repo, A1).is_err(), "without a proof the workspace cannot be removed");
+        assert!(error.message.contains("ddd"), "{error}");
+        assert!(
+            world.git.uncaptured_paths(&world.repo, A1).is_err(),
+            "without a proof the workspace cannot be removed"
+        );
         std::fs::remove_dir_all(workspace.join(&names[0])).unwrap();
         assert_eq!(world.capture(A1).changed, ["a.txt"]);
     }
     let world = World::new();
     let workspace = world.prepare(A1).path;
     let names: Vec<String> = (0..12).map(|_| "d".repeat(240)).collect();
-    write_deep(&workspace, &names, "f");
+    write_nested(&workspace, &names, "f");
     let capture = world.capture(A1);
     assert_eq!(capture.changed, [format!("{}/f", names.join("/"))]);
     world.clean_trial(&capture.commit);
@@ -446,7 +597,7 @@ fn q3_an_unreadable_directory_stops_the_capture() {
     let workspace = world.prepare(A1).path;
     write(workspace.join("shut/mine.txt"), "x");
     fs::set_permissions(workspace.join("shut"), fs::Permissions::from_mode(0o000)).unwrap();
-    let found = world.git.capture(&world.repo, A1, &by("x"));
+    let found = world.git.capture(&world.repo, A1, &authorship("x"));
     fs::set_permissions(workspace.join("shut"), fs::Permissions::from_mode(0o755)).unwrap();
     assert_eq!(found.unwrap_err().code, "unreadable");
 }
@@ -458,7 +609,10 @@ fn s6_a_name_that_some_file_system_reads_as_git_stops_the_capture() {
         let world = World::new();
         let workspace = world.prepare(A1).path;
         write(workspace.join(name).join("config"), "x");
-        let error = world.git.capture(&world.repo, A1, &by("x")).unwrap_err();
+        let error = world
+            .git
+            .capture(&world.repo, A1, &authorship("x"))
+            .unwrap_err();
         assert_eq!(error.code, "unstorable", "{name}: {error}");
     }
 }

@@ -5,13 +5,13 @@ use std::fs;
 use std::path::Path;
 
 use regatta_core::ids::CommitId;
-use regatta_engine::ports::git::{Git, Move};
+use regatta_engine::ports::git::{Git, TrunkMoveResult};
 
 use crate::world::*;
 
 /// Returns everything that a person could lose: every file outside `.git`, including ignored ones,
 /// and git's status of them.
-fn everything(dir: &Path) -> Vec<(String, String)> {
+fn all_files_and_status(dir: &Path) -> Vec<(String, String)> {
     let mut found = Vec::new();
     let mut left = vec![dir.to_path_buf()];
     while let Some(next) = left.pop() {
@@ -27,16 +27,21 @@ fn everything(dir: &Path) -> Vec<(String, String)> {
             }
         }
     }
-    found.push(("status".into(), git(dir, &["status", "--porcelain", "--ignored"])));
+    found.push((
+        "status".into(),
+        git(dir, &["status", "--porcelain", "--ignored"]),
+    ));
     found.sort();
     found
 }
 
-fn refused(world: &World, old: &CommitId, new: &CommitId) -> Vec<String> {
-    let before = everything(world.user());
-    let Move::Dirty(paths) = world.land(old, new) else { panic!("the trunk moved") };
+fn refused_paths(world: &World, old: &CommitId, new: &CommitId) -> Vec<String> {
+    let before = all_files_and_status(world.user());
+    let TrunkMoveResult::CheckoutDirty(paths) = world.land(old, new) else {
+        panic!("the trunk moved")
+    };
     assert_eq!(world.tip(), *old, "the ref moved");
-    assert_eq!(everything(world.user()), before);
+    assert_eq!(all_files_and_status(world.user()), before);
     paths
 }
 
@@ -44,14 +49,14 @@ fn refused(world: &World, old: &CommitId, new: &CommitId) -> Vec<String> {
 fn edited_file_in_the_checkout_stops_the_move_before_the_ref() {
     let world = World::new();
     let old = world.tip();
-    let new = world.change(A1, &[("a.txt", "two\n")]);
+    let new = world.change_ready_to_land(A1, &[("a.txt", "two\n")]);
 
     write(world.user().join("a.txt"), "a person's\n");
-    assert_eq!(refused(&world, &old, &new), ["a.txt"]);
+    assert_eq!(refused_paths(&world, &old, &new), ["a.txt"]);
     git(world.user(), &["add", "a.txt"]);
-    assert_eq!(refused(&world, &old, &new), ["a.txt"]);
+    assert_eq!(refused_paths(&world, &old, &new), ["a.txt"]);
     git(world.user(), &["reset", "-q", "--hard"]);
-    assert_eq!(world.land(&old, &new), Move::Moved);
+    assert_eq!(world.land(&old, &new), TrunkMoveResult::Moved);
     assert_eq!(world.status(), "");
 }
 
@@ -72,8 +77,11 @@ fn edits_in_other_files_stay_and_do_not_stop_the_move() {
     write(world.user().join("b/staged.txt"), "and edited\n");
     let status = world.status();
     let staged = git(world.user(), &["diff", "--cached"]);
-    assert_eq!(world.land(&old, &new), Move::Moved);
-    assert_eq!((world.status(), git(world.user(), &["diff", "--cached"])), (status, staged));
+    assert_eq!(world.land(&old, &new), TrunkMoveResult::Moved);
+    assert_eq!(
+        (world.status(), git(world.user(), &["diff", "--cached"])),
+        (status, staged)
+    );
     assert_eq!(read(world.user().join("a.txt")), "two\n");
     assert_eq!(read(world.user().join("new.txt")), "new\n");
     assert_eq!(read(world.user().join("src/lib.rs")), "edited\n");
@@ -84,7 +92,10 @@ fn edits_in_other_files_stay_and_do_not_stop_the_move() {
     fs::remove_dir_all(workspace.join("src")).unwrap();
     write(workspace.join("src"), "a file now\n");
     let next = world.clean_trial(&world.capture(A2).commit);
-    assert_eq!(refused(&world, &new, &next), ["b/staged.txt", "src/lib.rs"]);
+    assert_eq!(
+        refused_paths(&world, &new, &next),
+        ["b/staged.txt", "src/lib.rs"]
+    );
 }
 
 /// Git updates no index with an unmerged path, wherever that path is.
@@ -92,15 +103,21 @@ fn edits_in_other_files_stay_and_do_not_stop_the_move() {
 fn unmerged_path_in_the_index_stops_the_move() {
     let world = World::new();
     let old = world.tip();
-    let new = world.change(A1, &[("new.txt", "new\n")]);
+    let new = world.change_ready_to_land(A1, &[("new.txt", "new\n")]);
     write(world.user().join("a.txt"), "a person's\n");
     git(world.user(), &["stash", "-q"]);
     write(world.user().join("a.txt"), "another\n");
     git(world.user(), &["commit", "-q", "-a", "-m", "another"]);
-    let _conflict = std::process::Command::new("git").args(["stash", "pop", "-q"]).current_dir(world.user()).output();
-    git(world.user(), &["update-ref", "refs/heads/main", old.as_str()]);
+    let _conflict = std::process::Command::new("git")
+        .args(["stash", "pop", "-q"])
+        .current_dir(world.user())
+        .output();
+    git(
+        world.user(),
+        &["update-ref", "refs/heads/main", old.as_str()],
+    );
     assert!(world.status().contains("UU a.txt"), "{}", world.status());
-    assert_eq!(refused(&world, &old, &new), ["a.txt"]);
+    assert_eq!(refused_paths(&world, &old, &new), ["a.txt"]);
 }
 
 #[test]
@@ -119,19 +136,22 @@ fn untracked_or_ignored_file_in_the_way_stops_the_move() {
     write(workspace.join("run.sh/inner"), "a directory now\n");
     let new = world.clean_trial(&world.capture(A1).commit);
 
-    for (path, told) in
-        [("plain.txt", "plain.txt"), (".env", ".env"), ("deep/er", "deep/er"), ("src/notes.log", "src/notes.log")]
-    {
+    for (path, told) in [
+        ("plain.txt", "plain.txt"),
+        (".env", ".env"),
+        ("deep/er", "deep/er"),
+        ("src/notes.log", "src/notes.log"),
+    ] {
         let file = world.user().join(path);
         write(&file, "a person's only copy\n");
-        assert_eq!(refused(&world, &old, &new), [told]);
+        assert_eq!(refused_paths(&world, &old, &new), [told]);
         assert_eq!(read(&file), "a person's only copy\n");
         fs::remove_file(&file).unwrap();
         let _ = fs::remove_dir(world.user().join("deep"));
     }
     write(world.user().join("unrelated.txt"), "stays\n");
     write(world.user().join("run.log"), "ignored, stays\n");
-    assert_eq!(world.land(&old, &new), Move::Moved);
+    assert_eq!(world.land(&old, &new), TrunkMoveResult::Moved);
     assert_eq!(read(world.user().join("src")), "a file now\n");
     assert_eq!(read(world.user().join("run.sh/inner")), "a directory now\n");
     assert_eq!(read(world.user().join("unrelated.txt")), "stays\n");
@@ -143,10 +163,10 @@ fn untracked_or_ignored_file_in_the_way_stops_the_move() {
 fn rewritten_file_with_the_same_content_does_not_stop_the_move() {
     let world = World::new();
     let old = world.tip();
-    let new = world.change(A1, &[("a.txt", "two\n")]);
+    let new = world.change_ready_to_land(A1, &[("a.txt", "two\n")]);
     fs::remove_file(world.user().join("a.txt")).unwrap();
     write(world.user().join("a.txt"), "one\n");
-    assert_eq!(world.land(&old, &new), Move::Moved);
+    assert_eq!(world.land(&old, &new), TrunkMoveResult::Moved);
     assert_eq!(world.status(), "");
 }
 
@@ -156,27 +176,33 @@ fn linked_worktree_of_the_trunk_is_updated_or_stops_the_move() {
     let old = world.tip();
     git(world.user(), &["checkout", "-q", "-b", "feature"]);
     let linked = world.home.path().join("linked tree");
-    git(world.user(), &["worktree", "add", "-q", linked.to_str().unwrap(), "main"]);
-    let new = world.change(A1, &[("a.txt", "two\n")]);
+    git(
+        world.user(),
+        &["worktree", "add", "-q", linked.to_str().unwrap(), "main"],
+    );
+    let new = world.change_ready_to_land(A1, &[("a.txt", "two\n")]);
 
     write(linked.join("a.txt"), "a person's\n");
-    assert_eq!(world.land(&old, &new), Move::Dirty(vec!["a.txt".into()]));
+    assert_eq!(
+        world.land(&old, &new),
+        TrunkMoveResult::CheckoutDirty(vec!["a.txt".into()])
+    );
     assert_eq!(world.tip(), old);
     git(&linked, &["checkout", "-q", "."]);
-    assert_eq!(world.land(&old, &new), Move::Moved);
+    assert_eq!(world.land(&old, &new), TrunkMoveResult::Moved);
     assert_eq!(read(linked.join("a.txt")), "two\n");
     assert_eq!(git(&linked, &["status", "--porcelain"]), "");
     assert_eq!(read(world.user().join("a.txt")), "one\n");
     assert_eq!(world.status(), "");
 
     // The same seen from the linked tree, and after that tree was deleted by hand.
-    let from_linked = World::around(temp(), linked.clone());
-    let next = from_linked.change(A1, &[("a.txt", "three\n")]);
-    assert_eq!(from_linked.land(&new, &next), Move::Moved);
+    let from_linked = World::with_repo_at(temp_dir(), linked.clone());
+    let next = from_linked.change_ready_to_land(A1, &[("a.txt", "three\n")]);
+    assert_eq!(from_linked.land(&new, &next), TrunkMoveResult::Moved);
     assert_eq!(read(linked.join("a.txt")), "three\n");
     fs::remove_dir_all(&linked).unwrap();
-    let last = world.change(A2, &[("a.txt", "four\n")]);
-    assert_eq!(world.land(&next, &last), Move::Moved);
+    let last = world.change_ready_to_land(A2, &[("a.txt", "four\n")]);
+    assert_eq!(world.land(&next, &last), TrunkMoveResult::Moved);
     assert_eq!(world.tip(), last);
 }
 
@@ -184,11 +210,17 @@ fn linked_worktree_of_the_trunk_is_updated_or_stops_the_move() {
 fn repeated_move_after_a_crash_updates_the_checkout() {
     let world = World::new();
     let old = world.tip();
-    let new = world.change(A1, &[("a.txt", "two\n"), ("new.txt", "new\n")]);
-    git(world.user(), &["fetch", "-q", world.vault().to_str().unwrap(), new.as_str()]);
-    git(world.user(), &["update-ref", "refs/heads/main", new.as_str(), old.as_str()]);
+    let new = world.change_ready_to_land(A1, &[("a.txt", "two\n"), ("new.txt", "new\n")]);
+    git(
+        world.user(),
+        &["fetch", "-q", world.vault().to_str().unwrap(), new.as_str()],
+    );
+    git(
+        world.user(),
+        &["update-ref", "refs/heads/main", new.as_str(), old.as_str()],
+    );
     assert_ne!(world.status(), "");
-    assert_eq!(world.land(&old, &new), Move::Moved);
+    assert_eq!(world.land(&old, &new), TrunkMoveResult::Moved);
     assert_eq!(world.status(), "");
     assert_eq!(read(world.user().join("new.txt")), "new\n");
 }
@@ -203,13 +235,19 @@ fn repeated_move_finishes_a_partial_update_of_the_checkout() {
     write(workspace.join("z.txt"), "z\n");
     fs::remove_file(workspace.join("src/lib.rs")).unwrap();
     let new = world.clean_trial(&world.capture(A1).commit);
-    git(world.user(), &["fetch", "-q", world.vault().to_str().unwrap(), new.as_str()]);
-    git(world.user(), &["update-ref", "refs/heads/main", new.as_str(), old.as_str()]);
+    git(
+        world.user(),
+        &["fetch", "-q", world.vault().to_str().unwrap(), new.as_str()],
+    );
+    git(
+        world.user(),
+        &["update-ref", "refs/heads/main", new.as_str(), old.as_str()],
+    );
     // Git writes the files first and the index last.
     write(world.user().join("a.txt"), "two\n");
     write(world.user().join("new.txt"), "new\n");
     fs::remove_file(world.user().join("src/lib.rs")).unwrap();
-    assert_eq!(world.land(&old, &new), Move::Moved);
+    assert_eq!(world.land(&old, &new), TrunkMoveResult::Moved);
     assert_eq!(world.status(), "");
     assert_eq!(read(world.user().join("z.txt")), "z\n");
 }
@@ -219,18 +257,31 @@ fn repeated_move_after_a_crash_keeps_a_persons_change() {
     for (path, text) in [("a.txt", "a person's\n"), ("new.txt", "a person's\n")] {
         let world = World::new();
         let old = world.tip();
-        let new = world.change(A1, &[("a.txt", "two\n"), ("new.txt", "new\n")]);
-        git(world.user(), &["fetch", "-q", world.vault().to_str().unwrap(), new.as_str()]);
-        git(world.user(), &["update-ref", "refs/heads/main", new.as_str(), old.as_str()]);
+        let new = world.change_ready_to_land(A1, &[("a.txt", "two\n"), ("new.txt", "new\n")]);
+        git(
+            world.user(),
+            &["fetch", "-q", world.vault().to_str().unwrap(), new.as_str()],
+        );
+        git(
+            world.user(),
+            &["update-ref", "refs/heads/main", new.as_str(), old.as_str()],
+        );
         write(world.user().join(path), text);
-        let before = everything(world.user());
-        assert_eq!(world.land(&old, &new), Move::Moved, "the trunk has moved already");
-        assert_eq!(everything(world.user()), before);
+        let before = all_files_and_status(world.user());
+        assert_eq!(
+            world.land(&old, &new),
+            TrunkMoveResult::Moved,
+            "the trunk has moved already"
+        );
+        assert_eq!(all_files_and_status(world.user()), before);
         // The next landing, of another file, names the outdated file, because a commit would undo
         // the last landing.
-        let next = world.change(A2, &[("b.txt", "b\n")]);
-        assert!(matches!(world.land(&new, &next), Move::Dirty(_)));
-        assert_eq!(everything(world.user()), before);
+        let next = world.change_ready_to_land(A2, &[("b.txt", "b\n")]);
+        assert!(matches!(
+            world.land(&new, &next),
+            TrunkMoveResult::CheckoutDirty(_)
+        ));
+        assert_eq!(all_files_and_status(world.user()), before);
     }
 }
 
@@ -240,17 +291,26 @@ fn repeated_move_after_a_crash_keeps_edits_in_other_files() {
     for is_staged in [false, true] {
         let world = World::new();
         let old = world.tip();
-        let new = world.change(A1, &[("a.txt", "two\n"), ("new.txt", "new\n")]);
-        git(world.user(), &["fetch", "-q", world.vault().to_str().unwrap(), new.as_str()]);
-        git(world.user(), &["update-ref", "refs/heads/main", new.as_str(), old.as_str()]);
+        let new = world.change_ready_to_land(A1, &[("a.txt", "two\n"), ("new.txt", "new\n")]);
+        git(
+            world.user(),
+            &["fetch", "-q", world.vault().to_str().unwrap(), new.as_str()],
+        );
+        git(
+            world.user(),
+            &["update-ref", "refs/heads/main", new.as_str(), old.as_str()],
+        );
         write(world.user().join("run.sh"), "a person's\n");
         if is_staged {
             git(world.user(), &["add", "run.sh"]);
         }
         // The update of the files was interrupted too.
         write(world.user().join("a.txt"), "two\n");
-        assert_eq!(world.land(&old, &new), Move::Moved);
-        assert_eq!(world.status(), if is_staged { "M  run.sh" } else { " M run.sh" });
+        assert_eq!(world.land(&old, &new), TrunkMoveResult::Moved);
+        assert_eq!(
+            world.status(),
+            if is_staged { "M  run.sh" } else { " M run.sh" }
+        );
         assert_eq!(read(world.user().join("new.txt")), "new\n");
         assert_eq!(read(world.user().join("run.sh")), "a person's\n");
     }
@@ -260,12 +320,15 @@ fn repeated_move_after_a_crash_keeps_edits_in_other_files() {
 fn locked_index_or_unfinished_operation_is_busy_and_stops_the_move() {
     let world = World::new();
     let old = world.tip();
-    let new = world.change(A1, &[("a.txt", "two\n")]);
+    let new = world.change_ready_to_land(A1, &[("a.txt", "two\n")]);
     let busy = |world: &World| {
-        let error = world.git.move_trunk(&world.permit(), &world.repo, &old, &new).unwrap_err();
+        let error = world
+            .git
+            .move_trunk(&world.permit(), &world.repo, &old, &new)
+            .unwrap_err();
         assert_eq!(error.code, "busy", "{error:?}");
         assert_eq!(world.tip(), old);
-        error.what
+        error.message
     };
     let git_dir = world.user().join(".git");
     write(git_dir.join("index.lock"), "");
@@ -284,7 +347,7 @@ fn locked_index_or_unfinished_operation_is_busy_and_stops_the_move() {
     write(git_dir.join("refs/heads/main.lock"), "");
     busy(&world);
     fs::remove_file(git_dir.join("refs/heads/main.lock")).unwrap();
-    assert_eq!(world.land(&old, &new), Move::Moved);
+    assert_eq!(world.land(&old, &new), TrunkMoveResult::Moved);
 }
 
 #[test]
@@ -295,14 +358,19 @@ fn move_keeps_the_users_line_endings_and_runs_no_hook() {
     git(world.user(), &["checkout", "-q", "."]);
     assert_eq!(read(world.user().join("a.txt")), "one\r\n");
     let canary = world.home.path().join("canary");
-    for hook in ["reference-transaction", "post-checkout", "post-merge", "post-index-change"] {
+    for hook in [
+        "reference-transaction",
+        "post-checkout",
+        "post-merge",
+        "post-index-change",
+    ] {
         let hook = world.user().join(".git/hooks").join(hook);
         write(&hook, format!("#!/bin/sh\ntouch '{}'\n", canary.display()));
         make_executable(&hook);
     }
     let old = world.tip();
-    let new = world.change(A1, &[("a.txt", "two\n"), ("new.txt", "new\n")]);
-    assert_eq!(world.land(&old, &new), Move::Moved);
+    let new = world.change_ready_to_land(A1, &[("a.txt", "two\n"), ("new.txt", "new\n")]);
+    assert_eq!(world.land(&old, &new), TrunkMoveResult::Moved);
     assert!(!canary.exists());
     assert_eq!(read(world.user().join("a.txt")), "two\r\n");
     assert_eq!(read(world.user().join("new.txt")), "new\r\n");
@@ -319,8 +387,8 @@ fn changed_submodule_of_the_user_does_not_stop_the_move() {
     write(sub.join("edited"), "x");
     commit_all(&sub, "ahead of the pointer");
     let old = world.tip();
-    let new = world.change(A1, &[("a.txt", "two\n")]);
-    assert_eq!(world.land(&old, &new), Move::Moved);
+    let new = world.change_ready_to_land(A1, &[("a.txt", "two\n")]);
+    assert_eq!(world.land(&old, &new), TrunkMoveResult::Moved);
     assert_eq!(world.status(), " M sub");
     assert_eq!(read(sub.join("edited")), "x");
 }

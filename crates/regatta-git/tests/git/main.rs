@@ -1,27 +1,30 @@
 //! Tests of the git adapter against real repositories on disk.
 
-#![expect(clippy::unwrap_used, reason = "a helper that cannot continue fails its test")]
+#![expect(
+    clippy::unwrap_used,
+    reason = "a helper that cannot continue fails its test"
+)]
 
 mod capture;
 mod checkout;
-mod copy;
-mod forget;
+mod collision_scan;
+mod gc;
+mod git_server;
+mod hostile_workspace;
 mod inspect;
 mod land;
-mod look;
 mod merge;
-mod odd;
 mod pool;
-mod radar;
+mod rebase_trunk;
 mod remote;
-mod replant;
 mod scope;
 mod serve;
 mod sparse;
 mod special;
 mod submodules;
-mod traps;
-mod weave;
-mod wire;
+mod tree_merge;
+mod trunk_facts;
+mod untracked_files;
+mod unusual_repos;
 mod workspace;
 mod world;

@@ -2,9 +2,9 @@
 
 use std::fs;
 
-use regatta_core::project::Style;
+use regatta_core::project::CommitStyle;
 use regatta_core::task::{Fixup, SettledPath};
-use regatta_engine::ports::git::{Git, Move, Trial};
+use regatta_engine::ports::git::{Git, TrialMerge, TrunkMoveResult};
 
 use crate::world::*;
 
@@ -19,19 +19,28 @@ fn changes_of_different_files_merge_and_changes_of_the_same_lines_conflict() {
     write(world.user().join("src/lib.rs"), "// theirs\n");
     let tip = commit_all(world.user(), "elsewhere");
     let merged = world.clean_trial(&capture.commit);
-    assert_eq!(world.kept(&merged, "src/lib.rs"), "// theirs");
-    assert_eq!(world.kept(&merged, "a.txt"), "agent's");
-    assert_eq!(git(&world.vault(), &["rev-parse", &format!("{merged}^@")]), tip.as_str());
+    assert_eq!(world.read_from_vault(&merged, "src/lib.rs"), "// theirs");
+    assert_eq!(world.read_from_vault(&merged, "a.txt"), "agent's");
+    assert_eq!(
+        git(&world.vault(), &["rev-parse", &format!("{merged}^@")]),
+        tip.as_str()
+    );
 
     write(world.user().join("a.txt"), "theirs\n");
     write(world.user().join("ü b.txt"), "theirs\n");
     commit_all(world.user(), "the same lines");
-    assert_eq!(world.trial(&capture.commit), Trial::Conflict(vec!["a.txt".into(), "ü b.txt".into()]));
+    assert_eq!(
+        world.trial(&capture.commit),
+        TrialMerge::Conflict(vec!["a.txt".into(), "ü b.txt".into()])
+    );
 
     fs::remove_file(world.user().join("a.txt")).unwrap();
     write(world.user().join("ü b.txt"), "agent's\n");
     commit_all(world.user(), "deleted there");
-    assert_eq!(world.trial(&capture.commit), Trial::Conflict(vec!["a.txt".into()]));
+    assert_eq!(
+        world.trial(&capture.commit),
+        TrialMerge::Conflict(vec!["a.txt".into()])
+    );
 }
 
 #[test]
@@ -41,12 +50,15 @@ fn change_that_the_trunk_already_has_is_empty() {
     let capture = world.capture(A1);
     write(world.user().join("a.txt"), "two\n");
     commit_all(world.user(), "the same by hand");
-    assert_eq!(world.trial(&capture.commit), Trial::Empty);
+    assert_eq!(world.trial(&capture.commit), TrialMerge::Empty);
 
     world.prepare(A2);
     let nothing = world.capture(A2);
-    assert_eq!((nothing.commit == nothing.base, nothing.changed.is_empty()), (true, true));
-    assert_eq!(world.trial(&nothing.commit), Trial::Empty);
+    assert_eq!(
+        (nothing.commit == nothing.base, nothing.changed.is_empty()),
+        (true, true)
+    );
+    assert_eq!(world.trial(&nothing.commit), TrialMerge::Empty);
 }
 
 #[test]
@@ -56,11 +68,29 @@ fn change_merges_onto_a_trial_that_has_not_landed_yet() {
         write(world.prepare(attempt).path.join(path), "x\n");
     }
     let first = world.clean_trial(&world.capture(A1).commit);
-    let second =
-        world.git.trial_merge(&world.repo, &first, &world.capture(A2).commit, &by("second"), Style::Squash).unwrap();
-    let Trial::Clean(second) = second else { panic!("{second:?}") };
-    assert_eq!(git(&world.vault(), &["ls-tree", "--name-only", second.as_str()]).lines().count(), 6);
-    assert_eq!(world.land(&world.tip(), &second), regatta_engine::ports::git::Move::Moved);
+    let second = world
+        .git
+        .trial_merge(
+            &world.repo,
+            &first,
+            &world.capture(A2).commit,
+            &authorship("second"),
+            CommitStyle::Squash,
+        )
+        .unwrap();
+    let TrialMerge::Clean(second) = second else {
+        panic!("{second:?}")
+    };
+    assert_eq!(
+        git(&world.vault(), &["ls-tree", "--name-only", second.as_str()])
+            .lines()
+            .count(),
+        6
+    );
+    assert_eq!(
+        world.land(&world.tip(), &second),
+        regatta_engine::ports::git::TrunkMoveResult::Moved
+    );
     assert_eq!(read(world.user().join("one.txt")), "x\n");
 }
 
@@ -70,22 +100,65 @@ fn change_merges_onto_a_trial_that_has_not_landed_yet() {
 fn several_merges_are_folded_into_one_commit() {
     let world = World::new();
     let tip = world.tip();
-    let (a, b) = (world.change(A1, &[("one.txt", "a\n")]), world.change(A2, &[("two.txt", "b\n")]));
+    let (a, b) = (
+        world.change_ready_to_land(A1, &[("one.txt", "a\n")]),
+        world.change_ready_to_land(A2, &[("two.txt", "b\n")]),
+    );
     let first = world.clean_trial(&a);
-    let Trial::Clean(second) = world.git.trial_merge(&world.repo, &first, &b, &by("b"), Style::Squash).unwrap() else {
+    let TrialMerge::Clean(second) = world
+        .git
+        .trial_merge(
+            &world.repo,
+            &first,
+            &b,
+            &authorship("b"),
+            CommitStyle::Squash,
+        )
+        .unwrap()
+    else {
         panic!()
     };
-    let one = world.git.fold(&world.repo, &tip, &second, &by("both")).unwrap();
-    assert_eq!(one, world.git.fold(&world.repo, &tip, &second, &by("both")).unwrap());
+    let one = world
+        .git
+        .squash_range(&world.repo, &tip, &second, &authorship("both"))
+        .unwrap();
+    assert_eq!(
+        one,
+        world
+            .git
+            .squash_range(&world.repo, &tip, &second, &authorship("both"))
+            .unwrap()
+    );
     let of = |what: &str| git(&world.vault(), &["rev-parse", what]);
     assert_eq!(of(&format!("{one}^@")), tip.as_str());
-    assert_eq!(of(&format!("{one}^{{tree}}")), of(&format!("{second}^{{tree}}")));
-    assert_eq!((world.kept(&one, "one.txt"), world.kept(&one, "two.txt")), ("a".into(), "b".into()));
-    assert_eq!(world.land(&tip, &one), Move::Moved);
+    assert_eq!(
+        of(&format!("{one}^{{tree}}")),
+        of(&format!("{second}^{{tree}}"))
+    );
+    assert_eq!(
+        (
+            world.read_from_vault(&one, "one.txt"),
+            world.read_from_vault(&one, "two.txt")
+        ),
+        ("a".into(), "b".into())
+    );
+    assert_eq!(world.land(&tip, &one), TrunkMoveResult::Moved);
     // The inverse of one change undoes its part, and the other stays.
-    let Trial::Clean(undone) = world.git.revert(&world.repo, &one, &a, &by("undo a")).unwrap() else { panic!() };
-    assert_eq!(world.kept(&undone, "two.txt"), "b");
-    assert!(world.git.file_at(&world.repo, &undone, "one.txt").unwrap().is_none());
+    let TrialMerge::Clean(undone) = world
+        .git
+        .revert(&world.repo, &one, &a, &authorship("undo a"))
+        .unwrap()
+    else {
+        panic!()
+    };
+    assert_eq!(world.read_from_vault(&undone, "two.txt"), "b");
+    assert!(
+        world
+            .git
+            .file_at(&world.repo, &undone, "one.txt")
+            .unwrap()
+            .is_none()
+    );
 }
 
 #[test]
@@ -99,29 +172,48 @@ fn commits_dropped_from_a_rewritten_trunk_do_not_return_with_a_merge() {
     write(world.user().join("other.txt"), "instead\n");
     commit_all(world.user(), "rewritten");
     let merged = world.clean_trial(&capture.commit);
-    let files = git(&world.vault(), &["ls-tree", "-r", "--name-only", merged.as_str()]);
+    let files = git(
+        &world.vault(),
+        &["ls-tree", "-r", "--name-only", merged.as_str()],
+    );
     assert_eq!(files, ".gitignore\na.txt\nother.txt\nrun.sh\nsrc/lib.rs");
-    assert_eq!(world.kept(&merged, "a.txt"), "two");
+    assert_eq!(world.read_from_vault(&merged, "a.txt"), "two");
 
     // The same holds without any common commit.
     git(world.user(), &["checkout", "-q", "--orphan", "fresh"]);
     commit_all(world.user(), "a new beginning");
     git(world.user(), &["branch", "-q", "-M", "fresh", "main"]);
-    assert_eq!(world.kept(&world.clean_trial(&capture.commit), "a.txt"), "two");
+    assert_eq!(
+        world.read_from_vault(&world.clean_trial(&capture.commit), "a.txt"),
+        "two"
+    );
 }
 
 #[test]
 fn s5_a_merge_driver_named_in_the_tree_does_not_run() {
     let world = World::new();
     let workspace = world.prepare(A1).path;
-    write(workspace.join(".gitattributes"), "* merge=evil diff=evil filter=evil\n");
+    write(
+        workspace.join(".gitattributes"),
+        "* merge=evil diff=evil filter=evil\n",
+    );
     write(workspace.join("a.txt"), "agent's\n");
     let canary = world.home.path().join("canary");
-    git(&workspace, &["config", "merge.evil.driver", &format!("touch '{}'", canary.display())]);
+    git(
+        &workspace,
+        &[
+            "config",
+            "merge.evil.driver",
+            &format!("touch '{}'", canary.display()),
+        ],
+    );
     let capture = world.capture(A1);
     write(world.user().join("a.txt"), "theirs\n");
     commit_all(world.user(), "theirs");
-    assert_eq!(world.trial(&capture.commit), Trial::Conflict(vec!["a.txt".into()]));
+    assert_eq!(
+        world.trial(&capture.commit),
+        TrialMerge::Conflict(vec!["a.txt".into()])
+    );
     assert!(!canary.exists());
 }
 
@@ -129,9 +221,25 @@ fn s5_a_merge_driver_named_in_the_tree_does_not_run() {
 fn unknown_commit_is_an_error() {
     let world = World::new();
     let unknown = regatta_core::ids::CommitId::new(&"a".repeat(40)).unwrap();
-    let told = world.git.trial_merge(&world.repo, &world.tip(), &unknown, &by("x"), Style::Squash).unwrap_err();
+    let told = world
+        .git
+        .trial_merge(
+            &world.repo,
+            &world.tip(),
+            &unknown,
+            &authorship("x"),
+            CommitStyle::Squash,
+        )
+        .unwrap_err();
     assert_eq!(told.code, "no_such_commit");
-    assert_eq!(world.git.stage(&world.repo, SLOT, &unknown).unwrap_err().code, "no_such_commit");
+    assert_eq!(
+        world
+            .git
+            .stage(&world.repo, SLOT, &unknown)
+            .unwrap_err()
+            .code,
+        "no_such_commit"
+    );
 }
 
 #[test]
@@ -149,31 +257,82 @@ fn rebase_lands_each_commit_of_the_agent_and_no_other() {
 
     write(world.user().join("other.txt"), "theirs\n");
     let tip = commit_all(world.user(), "theirs");
-    let trial = |style| match world.git.trial_merge(&world.repo, &tip, &capture.commit, &by("T\n\nTask: 1"), style) {
-        Ok(Trial::Clean(commit)) => commit,
+    let trial = |style| match world.git.trial_merge(
+        &world.repo,
+        &tip,
+        &capture.commit,
+        &authorship("T\n\nTask: 1"),
+        style,
+    ) {
+        Ok(TrialMerge::Clean(commit)) => commit,
         other => panic!("{other:?}"),
     };
     let log = |commit: &regatta_core::ids::CommitId| {
-        git(&world.vault(), &["log", "--format=%s|%(trailers:separator=%x2C)|%an|%P", &format!("{tip}..{commit}")])
+        git(
+            &world.vault(),
+            &[
+                "log",
+                "--format=%s|%(trailers:separator=%x2C)|%an|%P",
+                &format!("{tip}..{commit}"),
+            ],
+        )
     };
-    let rebased = trial(Style::Rebase);
-    assert_eq!(rebased, trial(Style::Rebase));
-    let lines: Vec<_> = log(&rebased).lines().map(|it| it.split('|').take(3).collect::<Vec<_>>().join("|")).collect();
-    assert_eq!(lines, ["T|Task: 1|amber", "second of mine|Task: 1|amber", "first of mine|Task: 1|amber"]);
-    let tree =
-        |commit: &regatta_core::ids::CommitId| git(&world.vault(), &["rev-parse", &format!("{commit}^{{tree}}")]);
-    let (squashed, merged) = (trial(Style::Squash), trial(Style::Merge));
-    assert_eq!((tree(&rebased), tree(&rebased)), (tree(&squashed), tree(&merged)));
+    let rebased = trial(CommitStyle::Rebase);
+    assert_eq!(rebased, trial(CommitStyle::Rebase));
+    let lines: Vec<_> = log(&rebased)
+        .lines()
+        .map(|it| it.split('|').take(3).collect::<Vec<_>>().join("|"))
+        .collect();
+    assert_eq!(
+        lines,
+        [
+            "T|Task: 1|amber",
+            "second of mine|Task: 1|amber",
+            "first of mine|Task: 1|amber"
+        ]
+    );
+    let tree = |commit: &regatta_core::ids::CommitId| {
+        git(
+            &world.vault(),
+            &["rev-parse", &format!("{commit}^{{tree}}")],
+        )
+    };
+    let (squashed, merged) = (trial(CommitStyle::Squash), trial(CommitStyle::Merge));
+    assert_eq!(
+        (tree(&rebased), tree(&rebased)),
+        (tree(&squashed), tree(&merged))
+    );
     assert!(log(&squashed).ends_with(&format!("|{tip}")));
-    let parents = git(&world.vault(), &["log", "-1", "--format=%P", merged.as_str()]);
+    let parents = git(
+        &world.vault(),
+        &["log", "-1", "--format=%P", merged.as_str()],
+    );
     assert_eq!(parents, format!("{tip} {}", capture.commit));
 
-    assert_eq!(world.land(&tip, &rebased), regatta_engine::ports::git::Move::Moved);
-    assert_eq!(git(world.user(), &["rev-list", "--count", &format!("{tip}..main")]), "3");
+    assert_eq!(
+        world.land(&tip, &rebased),
+        regatta_engine::ports::git::TrunkMoveResult::Moved
+    );
+    assert_eq!(
+        git(
+            world.user(),
+            &["rev-list", "--count", &format!("{tip}..main")]
+        ),
+        "3"
+    );
     git(world.user(), &["fsck", "--strict", "--no-dangling"]);
-    for style in [Style::Squash, Style::Rebase, Style::Merge] {
-        let again = world.git.trial_merge(&world.repo, &rebased, &capture.commit, &by("x"), style).unwrap();
-        assert_eq!(again, Trial::Empty, "{style:?}");
+    for style in [CommitStyle::Squash, CommitStyle::Rebase, CommitStyle::Merge] {
+        let again = world
+            .git
+            .trial_merge(
+                &world.repo,
+                &rebased,
+                &capture.commit,
+                &authorship("x"),
+                style,
+            )
+            .unwrap();
+        assert_eq!(again, TrialMerge::Empty, "{style:?}");
     }
 }
 
@@ -182,13 +341,32 @@ fn merge_commit_lands_with_its_history_and_only_once() {
     let world = World::new();
     write(world.prepare(A1).path.join("a.txt"), "two\n");
     let capture = world.capture(A1);
-    let merge = |tip: &_| world.git.trial_merge(&world.repo, tip, &capture.commit, &by("m"), Style::Merge).unwrap();
+    let merge = |tip: &_| {
+        world
+            .git
+            .trial_merge(
+                &world.repo,
+                tip,
+                &capture.commit,
+                &authorship("m"),
+                CommitStyle::Merge,
+            )
+            .unwrap()
+    };
     let old = world.tip();
-    let Trial::Clean(merged) = merge(&old) else { panic!() };
-    assert_eq!(world.land(&old, &merged), regatta_engine::ports::git::Move::Moved);
+    let TrialMerge::Clean(merged) = merge(&old) else {
+        panic!()
+    };
+    assert_eq!(
+        world.land(&old, &merged),
+        regatta_engine::ports::git::TrunkMoveResult::Moved
+    );
     git(world.user(), &["fsck", "--strict", "--no-dangling"]);
     write(world.user().join("a.txt"), "three\n");
-    assert_eq!(merge(&commit_all(world.user(), "on top")), Trial::Empty);
+    assert_eq!(
+        merge(&commit_all(world.user(), "on top")),
+        TrialMerge::Empty
+    );
 }
 
 #[test]
@@ -199,7 +377,12 @@ fn unrelated_or_broken_history_is_left_out_of_a_capture() {
     write(workspace.join("a.txt"), "two\n");
     commit_all(&workspace, "from nowhere");
     let capture = world.capture(A1);
-    let parents = |commit: &_| git(&world.vault(), &["log", "-1", "--format=%P", &format!("{commit}")]);
+    let parents = |commit: &_| {
+        git(
+            &world.vault(),
+            &["log", "-1", "--format=%P", &format!("{commit}")],
+        )
+    };
     assert_eq!(parents(&capture.commit), world.tip().as_str());
 
     let workspace = world.prepare(A2).path;
@@ -208,12 +391,12 @@ fn unrelated_or_broken_history_is_left_out_of_a_capture() {
     fs::remove_dir_all(workspace.join(".git/objects")).unwrap();
     let capture = world.capture(A2);
     assert_eq!(parents(&capture.commit), world.tip().as_str());
-    assert_eq!(world.kept(&capture.commit, "a.txt"), "three");
+    assert_eq!(world.read_from_vault(&capture.commit, "a.txt"), "three");
 }
 
 #[test]
 fn q6_versions_dropped_by_ownership_are_kept_under_a_ref() {
-    use regatta_engine::ports::git::Side;
+    use regatta_engine::ports::git::MergeSide;
     let world = World::new();
     let workspace = world.prepare(A1).path;
     for file in ["a.txt", "b.txt", "new.txt"] {
@@ -225,53 +408,117 @@ fn q6_versions_dropped_by_ownership_are_kept_under_a_ref() {
         write(world.user().join(file), "trunk's\n");
     }
     let tip = commit_all(world.user(), "theirs");
-    let settle = |sides: &[(&str, Side)]| {
-        let sides = sides.iter().map(|(path, side)| ((*path).to_owned(), *side)).collect();
-        world.git.merge_with_ownership(&world.repo, &tip, &capture.commit, &sides, &by("settled")).unwrap()
+    let settle = |sides: &[(&str, MergeSide)]| {
+        let sides = sides
+            .iter()
+            .map(|(path, side)| ((*path).to_owned(), *side))
+            .collect();
+        world
+            .git
+            .merge_with_ownership(
+                &world.repo,
+                &tip,
+                &capture.commit,
+                &sides,
+                &authorship("settled"),
+            )
+            .unwrap()
     };
-    let half = settle(&[("a.txt", Side::Trunk), ("run.sh", Side::Change)]);
-    assert_eq!((half.trial, half.dropped), (Trial::Conflict(vec!["b.txt".into()]), None));
-    let all = [("a.txt", Side::Trunk), ("b.txt", Side::Change), ("run.sh", Side::Change)];
+    let half = settle(&[("a.txt", MergeSide::Trunk), ("run.sh", MergeSide::Change)]);
+    assert_eq!(
+        (half.trial, half.dropped),
+        (TrialMerge::Conflict(vec!["b.txt".into()]), None)
+    );
+    let all = [
+        ("a.txt", MergeSide::Trunk),
+        ("b.txt", MergeSide::Change),
+        ("run.sh", MergeSide::Change),
+    ];
     let settled = settle(&all);
     assert_eq!(settled, settle(&all));
-    let (Trial::Clean(new), Some(dropped)) = (settled.trial, settled.dropped) else { panic!() };
-    assert_eq!((world.kept(&new, "a.txt"), world.kept(&new, "b.txt")), ("trunk's".into(), "agent's".into()));
-    assert_eq!(world.kept(&new, "new.txt"), "agent's");
-    assert_eq!(git(&world.vault(), &["ls-tree", new.as_str(), "run.sh"]), "");
+    let (TrialMerge::Clean(new), Some(dropped)) = (settled.trial, settled.dropped) else {
+        panic!()
+    };
+    assert_eq!(
+        (
+            world.read_from_vault(&new, "a.txt"),
+            world.read_from_vault(&new, "b.txt")
+        ),
+        ("trunk's".into(), "agent's".into())
+    );
+    assert_eq!(world.read_from_vault(&new, "new.txt"), "agent's");
+    assert_eq!(
+        git(&world.vault(), &["ls-tree", new.as_str(), "run.sh"]),
+        ""
+    );
     assert_eq!(dropped.paths, ["a.txt", "b.txt", "run.sh"]);
-    assert_eq!(git(&world.vault(), &["rev-parse", &dropped.reference]), dropped.commit.as_str());
-    let left = git(&world.vault(), &["diff", "--name-only", new.as_str(), dropped.commit.as_str()]);
+    assert_eq!(
+        git(&world.vault(), &["rev-parse", &dropped.reference]),
+        dropped.commit.as_str()
+    );
+    let left = git(
+        &world.vault(),
+        &["diff", "--name-only", new.as_str(), dropped.commit.as_str()],
+    );
     assert_eq!(left, "a.txt\nb.txt\nrun.sh");
-    assert_eq!(world.kept(&dropped.commit, "a.txt"), "agent's");
-    assert_eq!(world.kept(&dropped.commit, "b.txt"), "trunk's");
-    assert_eq!(world.kept(&dropped.commit, "run.sh"), "trunk's");
+    assert_eq!(world.read_from_vault(&dropped.commit, "a.txt"), "agent's");
+    assert_eq!(world.read_from_vault(&dropped.commit, "b.txt"), "trunk's");
+    assert_eq!(world.read_from_vault(&dropped.commit, "run.sh"), "trunk's");
 }
 
 #[test]
 fn reverting_a_landed_change_keeps_later_changes() {
     let world = World::new();
     let old = world.tip();
-    let new = world.change(A1, &[("a.txt", "two\n"), ("new.txt", "x\n")]);
+    let new = world.change_ready_to_land(A1, &[("a.txt", "two\n"), ("new.txt", "x\n")]);
     world.land(&old, &new);
     write(world.user().join("src/lib.rs"), "// later\n");
     let tip = commit_all(world.user(), "later");
-    let Trial::Clean(undone) = world.git.revert(&world.repo, &tip, &new, &by("undo")).unwrap() else { panic!() };
-    assert_eq!(world.kept(&undone, "a.txt"), "one");
-    assert_eq!(world.kept(&undone, "src/lib.rs"), "// later");
-    assert_eq!(world.land(&tip, &undone), regatta_engine::ports::git::Move::Moved);
+    let TrialMerge::Clean(undone) = world
+        .git
+        .revert(&world.repo, &tip, &new, &authorship("undo"))
+        .unwrap()
+    else {
+        panic!()
+    };
+    assert_eq!(world.read_from_vault(&undone, "a.txt"), "one");
+    assert_eq!(world.read_from_vault(&undone, "src/lib.rs"), "// later");
+    assert_eq!(
+        world.land(&tip, &undone),
+        regatta_engine::ports::git::TrunkMoveResult::Moved
+    );
     assert!(!world.user().join("new.txt").exists());
-    assert_eq!(world.git.revert(&world.repo, &undone, &new, &by("undo")).unwrap(), Trial::Empty);
+    assert_eq!(
+        world
+            .git
+            .revert(&world.repo, &undone, &new, &authorship("undo"))
+            .unwrap(),
+        TrialMerge::Empty
+    );
     write(world.user().join("a.txt"), "four\n");
     let tip = commit_all(world.user(), "the same line again");
-    assert_eq!(world.git.revert(&world.repo, &tip, &new, &by("undo")).unwrap(), Trial::Conflict(vec!["a.txt".into()]));
-    assert_eq!(world.git.revert(&world.repo, &tip, &old, &by("undo")).unwrap_err().code, "first_commit");
+    assert_eq!(
+        world
+            .git
+            .revert(&world.repo, &tip, &new, &authorship("undo"))
+            .unwrap(),
+        TrialMerge::Conflict(vec!["a.txt".into()])
+    );
+    assert_eq!(
+        world
+            .git
+            .revert(&world.repo, &tip, &old, &authorship("undo"))
+            .unwrap_err()
+            .code,
+        "first_commit"
+    );
 }
 
 #[test]
 fn files_and_diff_of_a_commit_can_be_read() {
     let world = World::new();
     let old = world.tip();
-    let new = world.change(A1, &[("a.txt", "two\n"), ("[a]*.txt", "odd\n")]);
+    let new = world.change_ready_to_land(A1, &[("a.txt", "two\n"), ("[a]*.txt", "odd\n")]);
     let file = |path: &str| world.git.file_at(&world.repo, &new, path).unwrap();
     assert_eq!(file("a.txt").as_deref(), Some(b"two\n".as_slice()));
     assert_eq!(file("[a]*.txt").as_deref(), Some(b"odd\n".as_slice()));
@@ -279,7 +526,10 @@ fn files_and_diff_of_a_commit_can_be_read() {
         assert_eq!(file(path), None, "{path}");
     }
     let patch = world.git.diff(&world.repo, &old, &new).unwrap();
-    assert!(patch.contains("--- a/a.txt\n+++ b/a.txt\n@@ -1 +1 @@\n-one\n+two\n"), "{patch}");
+    assert!(
+        patch.contains("--- a/a.txt\n+++ b/a.txt\n@@ -1 +1 @@\n-one\n+two\n"),
+        "{patch}"
+    );
 }
 
 /// Q6: a conflict goes to a fix-up with both sides in its workspace. Only the resolution is
@@ -295,15 +545,30 @@ fn q6_a_fixup_starts_from_both_sides_and_ends_as_one_change() {
     let tip = commit_all(world.user(), "theirs");
     let branch = regatta_core::ids::BranchName::new("regatta/T1-a").unwrap();
     let fixup = Fixup::new(capture.commit.clone());
-    let make = || world.git.prepare_fixup(&world.repo, A2, &branch, &fixup, &by("mend")).unwrap();
+    let make = || {
+        world
+            .git
+            .prepare_fixup(&world.repo, A2, &branch, &fixup, &authorship("mend"))
+            .unwrap()
+    };
     let mending = make();
     let marked = fs::read_to_string(mending.path.join("a.txt")).unwrap();
-    assert!(marked.starts_with("<<<<<<< ") && marked.contains("trunk's\n=======\nagent's\n>>>>>>> "), "{marked}");
-    assert_eq!(fs::read_to_string(mending.path.join("new.txt")).unwrap(), "agent's\n", "the rest is merged");
+    assert!(
+        marked.starts_with("<<<<<<< ") && marked.contains("trunk's\n=======\nagent's\n>>>>>>> "),
+        "{marked}"
+    );
+    assert_eq!(
+        fs::read_to_string(mending.path.join("new.txt")).unwrap(),
+        "agent's\n",
+        "the rest is merged"
+    );
     assert_eq!(git(&mending.path, &["status", "--porcelain"]), "");
     assert_eq!(git(&mending.path, &["rev-parse", "HEAD~1"]), tip.as_str());
     assert_eq!(
-        git(&mending.path, &["show", &format!("{}:a.txt", capture.commit)]),
+        git(
+            &mending.path,
+            &["show", &format!("{}:a.txt", capture.commit)]
+        ),
         "agent's",
         "both sides can be read"
     );
@@ -311,21 +576,53 @@ fn q6_a_fixup_starts_from_both_sides_and_ends_as_one_change() {
     assert_eq!(make(), mending, "the prepared workspace is reused");
     let mended = world.capture(A2);
     assert_eq!(mended.changed, ["a.txt"], "only the resolution is captured");
-    let change = world.git.as_change(&world.repo, A2, mended.clone(), &by("mended")).unwrap();
-    assert_eq!((&change.base, change.changed.as_slice()), (&tip, ["a.txt".to_owned(), "new.txt".into()].as_slice()));
-    assert_eq!(world.git.as_change(&world.repo, A2, mended, &by("mended")).unwrap(), change, "repeating it gives the same change");
+    let change = world
+        .git
+        .squash_fixup(&world.repo, A2, mended.clone(), &authorship("mended"))
+        .unwrap();
     assert_eq!(
-        world.git.as_change(&world.repo, A1, capture.clone(), &by("x")).unwrap(),
+        (&change.base, change.changed.as_slice()),
+        (&tip, ["a.txt".to_owned(), "new.txt".into()].as_slice())
+    );
+    assert_eq!(
+        world
+            .git
+            .squash_fixup(&world.repo, A2, mended, &authorship("mended"))
+            .unwrap(),
+        change,
+        "repeating it gives the same change"
+    );
+    assert_eq!(
+        world
+            .git
+            .squash_fixup(&world.repo, A1, capture.clone(), &authorship("x"))
+            .unwrap(),
         capture,
         "a capture of an ordinary attempt is not changed"
     );
-    let style = regatta_core::project::Style::Squash;
-    let Trial::Clean(new) = world.git.trial_merge(&world.repo, &tip, &change.commit, &by("x"), style).unwrap() else {
+    let style = regatta_core::project::CommitStyle::Squash;
+    let TrialMerge::Clean(new) = world
+        .git
+        .trial_merge(&world.repo, &tip, &change.commit, &authorship("x"), style)
+        .unwrap()
+    else {
         panic!("the resolved change conflicts")
     };
-    assert_eq!((world.kept(&new, "a.txt"), world.kept(&new, "new.txt")), ("both".into(), "agent's".into()));
-    assert_eq!(world.git.tree(&world.repo, &new).unwrap(), world.git.tree(&world.repo, &change.commit).unwrap());
-    assert_eq!(world.git.unkept(&world.repo, A2).unwrap(), [] as [String; 0]);
+    assert_eq!(
+        (
+            world.read_from_vault(&new, "a.txt"),
+            world.read_from_vault(&new, "new.txt")
+        ),
+        ("both".into(), "agent's".into())
+    );
+    assert_eq!(
+        world.git.tree_of(&world.repo, &new).unwrap(),
+        world.git.tree_of(&world.repo, &change.commit).unwrap()
+    );
+    assert_eq!(
+        world.git.uncaptured_paths(&world.repo, A2).unwrap(),
+        [] as [String; 0]
+    );
 }
 
 /// Every kind of conflict is named with a path that exists on one of the sides, and the fix-up's
@@ -341,7 +638,10 @@ fn q6_every_kind_of_conflict_is_named_with_an_existing_path() {
     write(user.join("picture.bin"), [0, 1, 2, 3, 0]);
     commit_all(user, "base");
     let workspace = world.prepare(A1).path;
-    write(workspace.join("deleted-there.txt"), "one\nTWO of the task\nthree\n");
+    write(
+        workspace.join("deleted-there.txt"),
+        "one\nTWO of the task\nthree\n",
+    );
     fs::remove_file(workspace.join("deleted-here.txt")).unwrap();
     write(workspace.join("both.txt"), "one\nthe task's\nthree\n");
     write(workspace.join("picture.bin"), [0, 9, 9, 9, 0]);
@@ -349,15 +649,26 @@ fn q6_every_kind_of_conflict_is_named_with_an_existing_path() {
     write(workspace.join("new.txt"), "the task's\n");
     let capture = world.capture(A1);
     fs::remove_file(user.join("deleted-there.txt")).unwrap();
-    write(user.join("deleted-here.txt"), "one\nTWO of the trunk\nthree\n");
+    write(
+        user.join("deleted-here.txt"),
+        "one\nTWO of the trunk\nthree\n",
+    );
     write(user.join("both.txt"), "one\nthe trunk's\nthree\n");
     write(user.join("picture.bin"), [0, 7, 7, 7, 0]);
     fs::create_dir(user.join("notes")).unwrap();
     write(user.join("notes/one.md"), "a directory of the trunk's\n");
     write(user.join("new.txt"), "the trunk's\n");
     let tip = commit_all(user, "theirs");
-    let found = world.git.conflicts(&world.repo, &tip, &capture.commit).unwrap();
-    let kind = |path: &str| found.iter().find(|conflict| conflict.path == path).map(|conflict| conflict.kind);
+    let found = world
+        .git
+        .conflicts(&world.repo, &tip, &capture.commit)
+        .unwrap();
+    let kind = |path: &str| {
+        found
+            .iter()
+            .find(|conflict| conflict.path == path)
+            .map(|conflict| conflict.kind)
+    };
     let wanted = [
         ("both.txt", ConflictKind::Content),
         ("deleted-here.txt", ConflictKind::DeletedByTask),
@@ -370,15 +681,33 @@ fn q6_every_kind_of_conflict_is_named_with_an_existing_path() {
         assert_eq!(kind(path), Some(wanted), "{path}: {found:?}");
     }
     assert_eq!(found.len(), wanted.len(), "{found:?}");
-    let Trial::Conflict(paths) = world.trial(&capture.commit) else { panic!("the trial should conflict") };
-    assert_eq!(paths, wanted.map(|(path, _)| path), "the trial names the same paths");
+    let TrialMerge::Conflict(paths) = world.trial(&capture.commit) else {
+        panic!("the trial should conflict")
+    };
+    assert_eq!(
+        paths,
+        wanted.map(|(path, _)| path),
+        "the trial names the same paths"
+    );
     let branch = regatta_core::ids::BranchName::new("regatta/T1-a").unwrap();
     let fixup = Fixup::new(capture.commit.clone());
-    let mending = world.git.prepare_fixup(&world.repo, A2, &branch, &fixup, &by("mend")).unwrap();
+    let mending = world
+        .git
+        .prepare_fixup(&world.repo, A2, &branch, &fixup, &authorship("mend"))
+        .unwrap();
     let listed = git(&mending.path, &["ls-files"]);
     assert!(!listed.contains('~'), "{listed}");
-    assert_eq!(read(mending.path.join("notes/one.md")), "a directory of the trunk's\n");
-    assert_eq!(git(&mending.path, &["show", &format!("{}:notes", capture.commit)]), "a file of the task's");
+    assert_eq!(
+        read(mending.path.join("notes/one.md")),
+        "a directory of the trunk's\n"
+    );
+    assert_eq!(
+        git(
+            &mending.path,
+            &["show", &format!("{}:notes", capture.commit)]
+        ),
+        "a file of the task's"
+    );
     assert_eq!(git(&mending.path, &["status", "--porcelain"]), "");
 }
 
@@ -397,19 +726,39 @@ fn q6_a_fixup_has_the_chosen_version_where_ownership_resolved_a_conflict() {
     write(user.join("a.txt"), "the trunk's\n");
     write(user.join("b.txt"), "the trunk's\n");
     commit_all(user, "theirs");
-    let taken = |path: &str, is_trunks| SettledPath { path: path.into(), is_trunks };
+    let taken = |path: &str, is_trunks| SettledPath {
+        path: path.into(),
+        is_trunks,
+    };
     let settled = vec![taken("a.txt", true), taken("b.txt", false)];
-    let fixup = Fixup { settled, ..Fixup::new(capture.commit.clone()) };
+    let fixup = Fixup {
+        settled,
+        ..Fixup::new(capture.commit.clone())
+    };
     let branch = regatta_core::ids::BranchName::new("regatta/T1-a").unwrap();
-    let mending = world.git.prepare_fixup(&world.repo, A2, &branch, &fixup, &by("mend")).unwrap();
+    let mending = world
+        .git
+        .prepare_fixup(&world.repo, A2, &branch, &fixup, &authorship("mend"))
+        .unwrap();
     assert_eq!(read(mending.path.join("a.txt")), "the trunk's\n");
     assert_eq!(read(mending.path.join("b.txt")), "the task's\n");
     write(mending.path.join("a.txt"), "both\n");
     let mended = world.capture(A2);
     assert_eq!(mended.changed, ["a.txt"]);
-    assert!(world.git.recognise_fixup(&world.repo, A2, &mended.base, &fixup).unwrap());
+    assert!(
+        world
+            .git
+            .recognise_fixup(&world.repo, A2, &mended.base, &fixup)
+            .unwrap()
+    );
     let plain = Fixup::new(capture.commit.clone());
-    assert!(!world.git.recognise_fixup(&world.repo, A2, &mended.base, &plain).unwrap(), "the base has no conflict markers");
+    assert!(
+        !world
+            .git
+            .recognise_fixup(&world.repo, A2, &mended.base, &plain)
+            .unwrap(),
+        "the base has no conflict markers"
+    );
 }
 
 /// A batch is merged at once, up to the first conflict. Nothing of a conflicting batch stays in the
@@ -421,20 +770,54 @@ fn merging_a_batch_equals_merging_its_changes_one_by_one() {
     write(one.join("src/one.rs"), "1\n");
     write(two.join("src/two.rs"), "2\n");
     let (first, second) = (world.capture(A1).commit, world.capture(A2).commit);
-    let changes = [(first.clone(), by("one")), (second.clone(), by("two"))];
+    let changes = [
+        (first.clone(), authorship("one")),
+        (second.clone(), authorship("two")),
+    ];
     let tip = world.tip();
-    for style in [Style::Squash, Style::Rebase, Style::Merge] {
-        let found = world.git.trial_merges(&world.repo, &tip, &changes, style).unwrap();
-        let [Trial::Clean(a), Trial::Clean(b)] = found.as_slice() else { panic!("{style:?}: {found:?}") };
-        assert_eq!(world.git.trial_merge(&world.repo, &tip, &first, &by("one"), style).unwrap(), found[0]);
-        assert_eq!(world.git.trial_merge(&world.repo, a, &second, &by("two"), style).unwrap(), found[1]);
-        assert_eq!((world.kept(b, "src/one.rs"), world.kept(b, "src/two.rs")), ("1".into(), "2".into()));
+    for style in [CommitStyle::Squash, CommitStyle::Rebase, CommitStyle::Merge] {
+        let found = world
+            .git
+            .trial_merges(&world.repo, &tip, &changes, style)
+            .unwrap();
+        let [TrialMerge::Clean(a), TrialMerge::Clean(b)] = found.as_slice() else {
+            panic!("{style:?}: {found:?}")
+        };
+        assert_eq!(
+            world
+                .git
+                .trial_merge(&world.repo, &tip, &first, &authorship("one"), style)
+                .unwrap(),
+            found[0]
+        );
+        assert_eq!(
+            world
+                .git
+                .trial_merge(&world.repo, a, &second, &authorship("two"), style)
+                .unwrap(),
+            found[1]
+        );
+        assert_eq!(
+            (
+                world.read_from_vault(b, "src/one.rs"),
+                world.read_from_vault(b, "src/two.rs")
+            ),
+            ("1".into(), "2".into())
+        );
     }
     write(two.join("src/one.rs"), "one\n");
     let third = world.capture(A2).commit;
     let before = git(&world.vault(), &["count-objects"]);
-    let changes = [(first, by("another one")), (third, by("two"))];
-    let found = world.git.trial_merges(&world.repo, &tip, &changes, Style::Squash).unwrap();
-    assert!(matches!(found.as_slice(), [Trial::Clean(_), Trial::Conflict(paths)] if *paths == ["src/one.rs"]));
+    let changes = [
+        (first, authorship("another one")),
+        (third, authorship("two")),
+    ];
+    let found = world
+        .git
+        .trial_merges(&world.repo, &tip, &changes, CommitStyle::Squash)
+        .unwrap();
+    assert!(
+        matches!(found.as_slice(), [TrialMerge::Clean(_), TrialMerge::Conflict(paths)] if *paths == ["src/one.rs"])
+    );
     assert_eq!(git(&world.vault(), &["count-objects"]), before);
 }

@@ -11,17 +11,20 @@ use regatta_engine::ports::git::Git;
 use crate::world::*;
 
 impl World {
-    fn parked(&self) -> Vec<String> {
+    fn pooled(&self) -> Vec<String> {
         let mut names: Vec<_> = fs::read_dir(self.data().join("pool/shop"))
-            .map(|it| it.map(|it| it.unwrap().file_name().into_string().unwrap()).collect())
+            .map(|it| {
+                it.map(|it| it.unwrap().file_name().into_string().unwrap())
+                    .collect()
+            })
             .unwrap_or_default();
         names.sort();
         names
     }
-    fn finish(&self, attempt: AttemptId) {
+    fn finish_workspace(&self, attempt: AttemptId) {
         self.capture(attempt);
-        assert_eq!(self.unkept(attempt), Vec::<String>::new());
-        self.remove(attempt);
+        assert_eq!(self.uncaptured_paths(attempt), Vec::<String>::new());
+        self.remove_workspace(attempt);
     }
 }
 
@@ -39,7 +42,10 @@ fn listing(top: &Path) -> Vec<(PathBuf, u32, Vec<u8>)> {
             }
             let content = match () {
                 () if about.is_dir() => Vec::new(),
-                () if about.is_symlink() => fs::read_link(&path).unwrap().into_os_string().into_encoded_bytes(),
+                () if about.is_symlink() => fs::read_link(&path)
+                    .unwrap()
+                    .into_os_string()
+                    .into_encoded_bytes(),
                 () => fs::read(&path).unwrap(),
             };
             found.push((inner, about.mode(), content));
@@ -68,30 +74,43 @@ fn finished_workspace_is_reused_and_only_changed_files_are_written() {
     let world = World::new();
     let first = world.prepare(A1).path;
     let inode = |path: &Path| fs::metadata(path).unwrap().ino();
-    let (kept, edited) = (inode(&first.join("src/lib.rs")), inode(&first.join("run.sh")));
+    let (kept, edited) = (
+        inode(&first.join("src/lib.rs")),
+        inode(&first.join("run.sh")),
+    );
     write(first.join("a.txt"), "work\n");
     fs::remove_file(first.join("run.sh")).unwrap();
     write(first.join("new.txt"), "new\n");
-    world.finish(A1);
-    assert_eq!(world.parked(), ["A1"]);
+    world.finish_workspace(A1);
+    assert_eq!(world.pooled(), ["A1"]);
 
     write(world.user().join("later.txt"), "later\n");
     let tip = commit_all(world.user(), "later");
     let second = world.prepare(A2);
-    assert_eq!((world.parked().len(), &second.base), (0, &tip));
-    assert_eq!(inode(&second.path.join("src/lib.rs")), kept, "an unchanged file is not written again");
+    assert_eq!((world.pooled().len(), &second.base), (0, &tip));
+    assert_eq!(
+        inode(&second.path.join("src/lib.rs")),
+        kept,
+        "an unchanged file is not written again"
+    );
     assert_ne!(inode(&second.path.join("run.sh")), edited);
     assert_eq!(read(second.path.join("a.txt")), "one\n");
     assert_eq!(read(second.path.join("later.txt")), "later\n");
     assert!(!second.path.join("new.txt").exists());
-    assert_eq!(git(&second.path, &["status", "--porcelain", "--branch", "--ignored"]), "## regatta/A2");
+    assert_eq!(
+        git(
+            &second.path,
+            &["status", "--porcelain", "--branch", "--ignored"]
+        ),
+        "## regatta/A2"
+    );
     assert_eq!(world.capture(A2).changed, Vec::<String>::new());
     write(second.path.join("src/lib.rs"), "fn other() {}\n");
     assert_eq!(world.capture(A2).changed, ["src/lib.rs"]);
 }
 
 /// A change that an attempt makes in its workspace, given a directory outside it.
-type Plant = fn(&Path, &Path);
+type WorkspaceEdit = fn(&Path, &Path);
 
 /// S5: a pooled workspace equals a fresh one, regardless of the changes by its former attempt.
 #[test]
@@ -102,79 +121,108 @@ fn s5_a_pooled_workspace_keeps_nothing_of_its_former_attempt() {
     commit_all(world.user(), "more");
     let outside = world.home.path().join("outside");
     write(outside.join("precious"), "x");
-    let plants: [(&str, Plant); 9] = [
-        ("hooks, configuration, refs, reflogs, stashes and alternates", |dir, outside| {
-            let hook = dir.join(".git/hooks/post-checkout");
-            write(&hook, format!("#!/bin/sh\ntouch '{}/hooked'\n", outside.display()));
-            make_executable(&hook);
-            git(dir, &["config", "core.hooksPath", ".git/hooks"]);
-            git(dir, &["config", "core.fsmonitor", "touch x"]);
-            git(dir, &["config", "filter.evil.smudge", "touch x"]);
-            git(dir, &["config", "core.worktree", "/"]);
-            git(dir, &["config", "--unset", "core.worktree"]);
-            write(dir.join("a.txt"), "agent\n");
-            git(dir, &["commit", "-qam", "agent's"]);
-            git(dir, &["branch", "left-behind"]);
-            git(dir, &["tag", "left-behind"]);
-            write(dir.join("a.txt"), "stashed\n");
-            git(dir, &["stash"]);
-            write(dir.join(".git/objects/info/alternates"), format!("{}\n", outside.display()));
-            write(dir.join(".git/info/attributes"), "* filter=evil\n");
-            write(dir.join(".git/info/grafts"), "x");
-        }),
+    let plants: [(&str, WorkspaceEdit); 9] = [
+        (
+            "hooks, configuration, refs, reflogs, stashes and alternates",
+            |dir, outside| {
+                let hook = dir.join(".git/hooks/post-checkout");
+                write(
+                    &hook,
+                    format!("#!/bin/sh\ntouch '{}/hooked'\n", outside.display()),
+                );
+                make_executable(&hook);
+                git(dir, &["config", "core.hooksPath", ".git/hooks"]);
+                git(dir, &["config", "core.fsmonitor", "touch x"]);
+                git(dir, &["config", "filter.evil.smudge", "touch x"]);
+                git(dir, &["config", "core.worktree", "/"]);
+                git(dir, &["config", "--unset", "core.worktree"]);
+                write(dir.join("a.txt"), "agent\n");
+                git(dir, &["commit", "-qam", "agent's"]);
+                git(dir, &["branch", "left-behind"]);
+                git(dir, &["tag", "left-behind"]);
+                write(dir.join("a.txt"), "stashed\n");
+                git(dir, &["stash"]);
+                write(
+                    dir.join(".git/objects/info/alternates"),
+                    format!("{}\n", outside.display()),
+                );
+                write(dir.join(".git/info/attributes"), "* filter=evil\n");
+                write(dir.join(".git/info/grafts"), "x");
+            },
+        ),
         ("a .git file that points elsewhere", |dir, outside| {
             fs::remove_dir_all(dir.join(".git")).unwrap();
             init(&outside.join("other"), &[]);
-            write(dir.join(".git"), format!("gitdir: {}/other/.git\n", outside.display()));
+            write(
+                dir.join(".git"),
+                format!("gitdir: {}/other/.git\n", outside.display()),
+            );
         }),
         ("a .git link that points elsewhere", |dir, outside| {
             fs::remove_dir_all(dir.join(".git")).unwrap();
             symlink(outside, dir.join(".git")).unwrap();
         }),
-        ("ignored files, empty and read-only directories, and odd names", |dir, _| {
-            write(dir.join("target/build/x.o"), "x");
-            write(dir.join(".env"), "SECRET");
-            write(dir.join("left.log"), "x");
-            fs::create_dir_all(dir.join("empty/er")).unwrap();
-            write(dir.join("locked/in/file"), "x");
-            fs::set_permissions(dir.join("locked/in"), fs::Permissions::from_mode(0o500)).unwrap();
-            fs::set_permissions(dir.join("locked"), fs::Permissions::from_mode(0o500)).unwrap();
-            for name in ["-rf", "a\nb", ":(top)x", "*", "..x", "\u{202e}txt", " "] {
-                write(dir.join(name), "x");
-            }
-            write(dir.join(std::ffi::OsStr::from_bytes(b"\xff\xfe")), "x");
-        }),
-        ("links where files and directories were, and the other way round", |dir, outside| {
-            fs::remove_dir_all(dir.join("deep")).unwrap();
-            symlink(outside, dir.join("deep")).unwrap();
-            fs::remove_file(dir.join("a.txt")).unwrap();
-            fs::create_dir_all(dir.join("a.txt/in")).unwrap();
-            fs::remove_file(dir.join("link")).unwrap();
-            symlink(outside.join("precious"), dir.join("link")).unwrap();
-            fs::remove_dir_all(dir.join("src")).unwrap();
-            write(dir.join("src"), "a file");
-        }),
-        ("modes of files and directories, and hard links", |dir, outside| {
-            fs::set_permissions(dir.join("a.txt"), fs::Permissions::from_mode(0o777)).unwrap();
-            fs::set_permissions(dir.join("run.sh"), fs::Permissions::from_mode(0o444)).unwrap();
-            fs::set_permissions(dir.join("deep/er"), fs::Permissions::from_mode(0o2777)).unwrap();
-            fs::set_permissions(dir.join("deep"), fs::Permissions::from_mode(0o500)).unwrap();
-            fs::set_permissions(dir, fs::Permissions::from_mode(0o777)).unwrap();
-            let _again = fs::remove_file(outside.join("lib.rs"));
-            fs::hard_link(dir.join("src/lib.rs"), outside.join("lib.rs")).unwrap();
-        }),
+        (
+            "ignored files, empty and read-only directories, and odd names",
+            |dir, _| {
+                write(dir.join("target/build/x.o"), "x");
+                write(dir.join(".env"), "SECRET");
+                write(dir.join("left.log"), "x");
+                fs::create_dir_all(dir.join("empty/er")).unwrap();
+                write(dir.join("locked/in/file"), "x");
+                fs::set_permissions(dir.join("locked/in"), fs::Permissions::from_mode(0o500))
+                    .unwrap();
+                fs::set_permissions(dir.join("locked"), fs::Permissions::from_mode(0o500)).unwrap();
+                for name in ["-rf", "a\nb", ":(top)x", "*", "..x", "\u{202e}txt", " "] {
+                    write(dir.join(name), "x");
+                }
+                write(dir.join(std::ffi::OsStr::from_bytes(b"\xff\xfe")), "x");
+            },
+        ),
+        (
+            "links where files and directories were, and the other way round",
+            |dir, outside| {
+                fs::remove_dir_all(dir.join("deep")).unwrap();
+                symlink(outside, dir.join("deep")).unwrap();
+                fs::remove_file(dir.join("a.txt")).unwrap();
+                fs::create_dir_all(dir.join("a.txt/in")).unwrap();
+                fs::remove_file(dir.join("link")).unwrap();
+                symlink(outside.join("precious"), dir.join("link")).unwrap();
+                fs::remove_dir_all(dir.join("src")).unwrap();
+                write(dir.join("src"), "a file");
+            },
+        ),
+        (
+            "modes of files and directories, and hard links",
+            |dir, outside| {
+                fs::set_permissions(dir.join("a.txt"), fs::Permissions::from_mode(0o777)).unwrap();
+                fs::set_permissions(dir.join("run.sh"), fs::Permissions::from_mode(0o444)).unwrap();
+                fs::set_permissions(dir.join("deep/er"), fs::Permissions::from_mode(0o2777))
+                    .unwrap();
+                fs::set_permissions(dir.join("deep"), fs::Permissions::from_mode(0o500)).unwrap();
+                fs::set_permissions(dir, fs::Permissions::from_mode(0o777)).unwrap();
+                let _again = fs::remove_file(outside.join("lib.rs"));
+                fs::hard_link(dir.join("src/lib.rs"), outside.join("lib.rs")).unwrap();
+            },
+        ),
         ("the same size and time", |dir, _| {
             let path = dir.join("a.txt");
             let time = fs::metadata(&path).unwrap().modified().unwrap();
             fs::write(&path, "two\n").unwrap();
-            fs::File::options().append(true).open(&path).unwrap().set_modified(time).unwrap();
+            fs::File::options()
+                .append(true)
+                .open(&path)
+                .unwrap()
+                .set_modified(time)
+                .unwrap();
         }),
         ("a very deep directory", |dir, _| {
             // Deeper than a path may be long, and than files may be open.
             use rustix::fs::{Mode, OFlags};
             let open = |at: &std::os::fd::OwnedFd| {
                 rustix::fs::mkdirat(at, "deeper and deeper", Mode::from(0o755)).unwrap();
-                rustix::fs::openat(at, "deeper and deeper", OFlags::DIRECTORY, Mode::empty()).unwrap()
+                rustix::fs::openat(at, "deeper and deeper", OFlags::DIRECTORY, Mode::empty())
+                    .unwrap()
             };
             let mut at = std::os::fd::OwnedFd::from(fs::File::open(dir).unwrap());
             for _ in 0..3000 {
@@ -195,14 +243,26 @@ fn s5_a_pooled_workspace_keeps_nothing_of_its_former_attempt() {
         let fresh_git = git_dir(&dir);
         plant(&dir, &outside);
         // The engine creates the proof. For this test only the directory matters.
-        world.remove(used);
-        assert_eq!(world.parked(), [used.to_string()], "{what}");
+        world.remove_workspace(used);
+        assert_eq!(world.pooled(), [used.to_string()], "{what}");
         let next = AttemptId(number + 1);
-        let warm = world.git.prepare(&world.repo, next, &branch(&format!("regatta/{used}"))).unwrap().path;
-        assert_eq!(world.parked(), Vec::<String>::new(), "{what}");
-        assert_eq!((listing(&warm), fs::metadata(&warm).unwrap().mode()), fresh, "{what}");
+        let warm = world
+            .git
+            .prepare_workspace(&world.repo, next, &branch(&format!("regatta/{used}")))
+            .unwrap()
+            .path;
+        assert_eq!(world.pooled(), Vec::<String>::new(), "{what}");
+        assert_eq!(
+            (listing(&warm), fs::metadata(&warm).unwrap().mode()),
+            fresh,
+            "{what}"
+        );
         assert_eq!(git_dir(&warm), fresh_git, "{what}");
-        assert_eq!(git(&warm, &["status", "--porcelain", "--ignored"]), "", "{what}");
+        assert_eq!(
+            git(&warm, &["status", "--porcelain", "--ignored"]),
+            "",
+            "{what}"
+        );
         assert_eq!(git(&warm, &["reflog"]), "", "{what}");
         assert!(!outside.join("hooked").exists(), "{what}");
         if outside.join("lib.rs").exists() {
@@ -211,7 +271,7 @@ fn s5_a_pooled_workspace_keeps_nothing_of_its_former_attempt() {
             assert_eq!(read(warm.join("src/lib.rs")), "fn main() {}\n", "{what}");
         }
         assert_eq!(read(outside.join("precious")), "x", "{what}");
-        world.finish(next);
+        world.finish_workspace(next);
         number += 2;
     }
 }
@@ -222,30 +282,33 @@ fn partly_cleaned_workspace_is_never_reused() {
     for attempt in [A1, A2] {
         world.prepare(attempt);
     }
-    world.finish(A1);
+    world.finish_workspace(A1);
     let pool = world.data().join("pool/shop");
     // These directories were left by an interrupted cleaning, reuse and removal.
     for torn in [".A7.new", ".A8.taken", ".A9.gone"] {
         write(pool.join(torn).join("tree/secret"), "of another attempt");
     }
     // The move of a directory or of its index was interrupted, so the directory cannot be trusted.
-    let again = World { git: regatta_git::GitAdapter::new(world.data()), ..world };
+    let again = World {
+        git: regatta_git::GitAdapter::new(world.data()),
+        ..world
+    };
     let workspace = again.prepare(AttemptId(3)).path;
     assert!(!workspace.join("secret").exists());
-    assert_eq!(again.parked(), Vec::<String>::new());
+    assert_eq!(again.pooled(), Vec::<String>::new());
     assert_eq!(git(&workspace, &["status", "--porcelain", "--ignored"]), "");
 
     // A pooled workspace with a broken index or tree is replaced by a fresh one.
-    again.finish(A2);
-    assert_eq!(again.parked(), ["A2"]);
+    again.finish_workspace(A2);
+    assert_eq!(again.pooled(), ["A2"]);
     fs::write(again.data().join("pool/shop/A2/index"), "torn").unwrap();
     let workspace = again.prepare(AttemptId(4)).path;
     assert_eq!(git(&workspace, &["status", "--porcelain", "--ignored"]), "");
-    again.finish(AttemptId(4));
+    again.finish_workspace(AttemptId(4));
     fs::remove_dir_all(again.data().join("pool/shop/A4/tree")).unwrap();
     let workspace = again.prepare(AttemptId(5)).path;
     assert_eq!(read(workspace.join("a.txt")), "one\n");
-    assert_eq!(again.parked(), Vec::<String>::new());
+    assert_eq!(again.pooled(), Vec::<String>::new());
 }
 
 #[test]
@@ -257,24 +320,30 @@ fn pool_is_bounded_and_can_be_shrunk() {
         world.prepare(*attempt);
     }
     let live = world.git.disk_use(&world.repo).unwrap();
-    assert!(live.live > 0 && live.pooled == 0, "{live:?}");
+    assert!(live.live_bytes > 0 && live.pooled_bytes == 0, "{live:?}");
     for attempt in &attempts {
-        world.finish(*attempt);
+        world.finish_workspace(*attempt);
     }
-    assert_eq!(world.parked(), ["A1", "A2"]);
+    assert_eq!(world.pooled(), ["A1", "A2"]);
     let used = world.git.disk_use(&world.repo).unwrap();
-    assert!(used.live == 0 && used.pooled > 0, "{used:?}");
-    world.git.shrink_pool(&world.repo, used.pooled).unwrap();
-    assert_eq!(world.parked(), ["A1", "A2"]);
-    world.git.shrink_pool(&world.repo, used.pooled - 1).unwrap();
-    assert_eq!(world.parked(), ["A2"], "the oldest goes first");
+    assert!(used.live_bytes == 0 && used.pooled_bytes > 0, "{used:?}");
+    world
+        .git
+        .shrink_pool(&world.repo, used.pooled_bytes)
+        .unwrap();
+    assert_eq!(world.pooled(), ["A1", "A2"]);
+    world
+        .git
+        .shrink_pool(&world.repo, used.pooled_bytes - 1)
+        .unwrap();
+    assert_eq!(world.pooled(), ["A2"], "the oldest goes first");
     world.git.shrink_pool(&world.repo, 0).unwrap();
-    assert_eq!(world.parked(), Vec::<String>::new());
+    assert_eq!(world.pooled(), Vec::<String>::new());
 
     world.repo.workspace.pool = 0;
     world.prepare(A1);
-    world.finish(A1);
-    assert_eq!(world.parked(), Vec::<String>::new());
+    world.finish_workspace(A1);
+    assert_eq!(world.pooled(), Vec::<String>::new());
 }
 
 #[test]
@@ -286,15 +355,15 @@ fn pooled_workspace_follows_a_change_of_the_sparse_directories() {
     let sparse = world.prepare(A1).path;
     assert!(!sparse.join("docs").exists());
     write(sparse.join("docs/d.md"), "left behind\n");
-    world.finish(A1);
+    world.finish_workspace(A1);
     // An absent file changes on the trunk, and is still absent in the reused directory.
     write(world.user().join("docs/d.md"), "newer\n");
     commit_all(world.user(), "newer docs");
     let again = world.prepare(A2).path;
-    assert_eq!(world.parked(), Vec::<String>::new());
+    assert_eq!(world.pooled(), Vec::<String>::new());
     assert!(!again.join("docs").exists() && again.join("src/lib.rs").exists());
     assert_eq!(world.capture(A2).changed, Vec::<String>::new());
-    world.finish(A2);
+    world.finish_workspace(A2);
     world.repo.workspace.sparse = vec![];
     let whole = world.prepare(AttemptId(3)).path;
     assert_eq!(read(whole.join("docs/d.md")), "newer\n");
@@ -315,10 +384,14 @@ fn simultaneous_attempts_share_the_pool() {
                     write(dir.join(format!("{attempt}.txt")), "x");
                     write(dir.join("ignored.log"), "x");
                     assert_eq!(world.capture(attempt).changed, [format!("{attempt}.txt")]);
-                    world.remove(attempt);
+                    world.remove_workspace(attempt);
                 }
             });
         }
     });
-    assert!(world.parked().len() <= 4 && world.parked().iter().all(|it| !it.starts_with('.')), "{:?}", world.parked());
+    assert!(
+        world.pooled().len() <= 4 && world.pooled().iter().all(|it| !it.starts_with('.')),
+        "{:?}",
+        world.pooled()
+    );
 }

@@ -17,21 +17,63 @@ fn q3_a_restricted_capture_has_only_its_paths_and_the_whole_is_kept() {
     fs::remove_file(workspace.join("run.sh")).unwrap();
     fs::remove_file(workspace.join("src/lib.rs")).unwrap();
     let whole = world.capture(A1);
-    assert_eq!(whole.changed, ["a.txt", "new/in.txt", "other.txt", "run.sh", "src/lib.rs"]);
+    assert_eq!(
+        whole.changed,
+        ["a.txt", "new/in.txt", "other.txt", "run.sh", "src/lib.rs"]
+    );
 
-    let inside: Vec<String> = ["a.txt", "new/in.txt", "run.sh"].map(str::to_owned).to_vec();
-    let part = world.git.restrict(&world.repo, A1, (&whole, &inside), &by("part")).unwrap();
-    assert_eq!((part.changed.as_slice(), &part.base), (inside.as_slice(), &whole.base));
-    let listed = git(&world.vault(), &["ls-tree", "-r", "--name-only", part.commit.as_str()]);
-    assert_eq!(listed.lines().collect::<Vec<_>>(), [".gitignore", "a.txt", "new/in.txt", "src/lib.rs"]);
-    assert_eq!(world.git.restrict(&world.repo, A1, (&whole, &inside), &by("part")).unwrap(), part, "repeating it gives the same capture");
-    let refs = git(&world.vault(), &["for-each-ref", "--format=%(objectname)", "refs/regatta/keep/"]);
+    let inside: Vec<String> = ["a.txt", "new/in.txt", "run.sh"]
+        .map(str::to_owned)
+        .to_vec();
+    let part = world
+        .git
+        .restrict(&world.repo, A1, (&whole, &inside), &authorship("part"))
+        .unwrap();
+    assert_eq!(
+        (part.changed.as_slice(), &part.base),
+        (inside.as_slice(), &whole.base)
+    );
+    let listed = git(
+        &world.vault(),
+        &["ls-tree", "-r", "--name-only", part.commit.as_str()],
+    );
+    assert_eq!(
+        listed.lines().collect::<Vec<_>>(),
+        [".gitignore", "a.txt", "new/in.txt", "src/lib.rs"]
+    );
+    assert_eq!(
+        world
+            .git
+            .restrict(&world.repo, A1, (&whole, &inside), &authorship("part"))
+            .unwrap(),
+        part,
+        "repeating it gives the same capture"
+    );
+    let refs = git(
+        &world.vault(),
+        &[
+            "for-each-ref",
+            "--format=%(objectname)",
+            "refs/regatta/keep/",
+        ],
+    );
     for kept in [&whole.commit, &part.commit] {
         assert!(refs.contains(kept.as_str()), "{kept} is kept");
     }
-    assert_eq!(world.unkept(A1), Vec::<String>::new());
-    let nothing = world.git.restrict(&world.repo, A1, (&whole, &["x".to_owned()]), &by("part")).unwrap();
-    assert_eq!((nothing.commit == whole.base, nothing.changed.is_empty()), (true, true));
+    assert_eq!(world.uncaptured_paths(A1), Vec::<String>::new());
+    let nothing = world
+        .git
+        .restrict(
+            &world.repo,
+            A1,
+            (&whole, &["x".to_owned()]),
+            &authorship("part"),
+        )
+        .unwrap();
+    assert_eq!(
+        (nothing.commit == whole.base, nothing.changed.is_empty()),
+        (true, true)
+    );
 }
 
 #[test]
@@ -44,9 +86,20 @@ fn changed_files_have_a_mark_for_new_and_their_added_lines() {
     fs::remove_file(workspace.join("run.sh")).unwrap();
     std::os::unix::fs::symlink("a.txt", workspace.join("run.sh")).unwrap();
     let capture = world.capture(A1);
-    let diff = world.git.changed_files(&world.repo, &capture, true).unwrap();
-    let told: Vec<(&str, bool, Vec<&str>)> =
-        diff.iter().map(|it| (it.path.as_str(), it.new, it.added.iter().map(String::as_str).collect())).collect();
+    let diff = world
+        .git
+        .changed_files(&world.repo, &capture, true)
+        .unwrap();
+    let told: Vec<(&str, bool, Vec<&str>)> = diff
+        .iter()
+        .map(|it| {
+            (
+                it.path.as_str(),
+                it.is_new,
+                it.added_lines.iter().map(String::as_str).collect(),
+            )
+        })
+        .collect();
     assert_eq!(
         told,
         [
@@ -56,24 +109,46 @@ fn changed_files_have_a_mark_for_new_and_their_added_lines() {
             ("run.sh", false, vec!["a.txt"]),
         ]
     );
-    assert!(world.git.changed_files(&world.repo, &capture, false).unwrap().iter().all(|it| it.added.is_empty()));
+    assert!(
+        world
+            .git
+            .changed_files(&world.repo, &capture, false)
+            .unwrap()
+            .iter()
+            .all(|it| it.added_lines.is_empty())
+    );
 }
 
 #[test]
 fn ignored_paths_and_marks_of_changed_files_are_read_from_the_checkout() {
     let world = World::new();
-    for (path, ignored) in
-        [("x.log", true), ("target/deep/x.json", true), ("a.txt", false), ("new.json", false), (":x", false)]
-    {
-        assert_eq!(world.git.ignores(&world.repo, path).unwrap(), ignored, "{path}");
+    for (path, ignored) in [
+        ("x.log", true),
+        ("target/deep/x.json", true),
+        ("a.txt", false),
+        ("new.json", false),
+        (":x", false),
+    ] {
+        assert_eq!(
+            world.git.is_ignored(&world.repo, path).unwrap(),
+            ignored,
+            "{path}"
+        );
     }
     assert_eq!(world.git.checkout_marks(&world.repo).unwrap(), []);
     write(world.user().join("a.txt"), "two\n");
     write(world.user().join("new.txt"), "x\n");
     write(world.user().join("y.log"), "x\n");
     let marks = world.git.checkout_marks(&world.repo).unwrap();
-    assert_eq!(marks.iter().map(|it| it.0.as_str()).collect::<Vec<_>>(), ["a.txt", "new.txt"]);
-    assert_eq!(world.git.checkout_marks(&world.repo).unwrap(), marks, "reading the marks changes nothing");
+    assert_eq!(
+        marks.iter().map(|it| it.0.as_str()).collect::<Vec<_>>(),
+        ["a.txt", "new.txt"]
+    );
+    assert_eq!(
+        world.git.checkout_marks(&world.repo).unwrap(),
+        marks,
+        "reading the marks changes nothing"
+    );
     write(world.user().join("new.txt"), "longer\n");
     assert_ne!(world.git.checkout_marks(&world.repo).unwrap(), marks);
 }

@@ -9,19 +9,26 @@ use std::sync::atomic::Ordering;
 use flate2::Compression;
 use flate2::read::GzEncoder;
 use regatta_core::ids::CommitId;
-use regatta_engine::ports::git::{Git, GitError, Service, Wire};
+use regatta_engine::ports::git::{Git, GitError, GitHttpRequest, GitService};
 
-use crate::wire::{Server, TOKEN, unsound};
+use crate::git_server::{Server, TOKEN, fsck_findings};
 use crate::world::{A1, A2, World, commit_all, git, make_executable, read, try_git, write};
 
 /// Runs a person's git with the token.
-fn online(server: &Server, dir: &Path, args: &[&str]) -> Result<String, String> {
+fn git_with_token(server: &Server, dir: &Path, args: &[&str]) -> Result<String, String> {
     let header = format!("http.extraHeader=Authorization: Bearer {TOKEN}");
     let url = server.remote().url;
-    let args: Vec<&str> = args.iter().map(|it| if *it == "URL" { url.as_str() } else { it }).collect();
+    let args: Vec<&str> = args
+        .iter()
+        .map(|it| if *it == "URL" { url.as_str() } else { it })
+        .collect();
     let said = try_git(dir, [&["-c", header.as_str()][..], &args].concat());
     let text = |it: &[u8]| String::from_utf8_lossy(it).into_owned();
-    if said.status.success() { Ok(text(&said.stdout)) } else { Err(text(&said.stdout) + &text(&said.stderr)) }
+    if said.status.success() {
+        Ok(text(&said.stdout))
+    } else {
+        Err(text(&said.stdout) + &text(&said.stderr))
+    }
 }
 
 /// Returns all refs of the vault.
@@ -29,15 +36,27 @@ fn refs(server: &Server) -> String {
     git(&server.world.vault(), &["for-each-ref"])
 }
 
-fn serve(server: &Server, wire: &Wire<'_>, mut request: impl Read) -> (Result<(), GitError>, Vec<u8>) {
+fn serve(
+    server: &Server,
+    wire: &GitHttpRequest<'_>,
+    mut request: impl Read,
+) -> (Result<(), GitError>, Vec<u8>) {
     let mut answer = Vec::new();
     let (git, repo) = (&server.world.git, &server.world.repo);
     let outcome = git.serve(repo, wire, &server.may_write(), &mut request, &mut answer);
     (outcome, answer)
 }
 
-const FETCH: Wire<'_> = Wire { service: Service::UploadPack, protocol: None, gzip: false };
-const PUSH: Wire<'_> = Wire { service: Service::ReceivePack, protocol: None, gzip: false };
+const FETCH_REQUEST: GitHttpRequest<'_> = GitHttpRequest {
+    service: GitService::UploadPack,
+    protocol: None,
+    is_gzip: false,
+};
+const PUSH_REQUEST: GitHttpRequest<'_> = GitHttpRequest {
+    service: GitService::ReceivePack,
+    protocol: None,
+    is_gzip: false,
+};
 
 #[test]
 fn git_program_clones_the_trunk_and_pulls_new_commits() {
@@ -46,30 +65,66 @@ fn git_program_clones_the_trunk_and_pulls_new_commits() {
     server.world.prepare(A1);
     server.world.capture(A1);
     for version in ["0", "1", "2"] {
-        let (place, config) = (home.join(format!("clone {version}")), format!("protocol.version={version}"));
-        online(&server, home, &["-c", &config, "clone", "-q", "URL", place.to_str().unwrap()]).unwrap();
-        assert_eq!(read(place.join("a.txt")), read(server.world.user().join("a.txt")));
+        let (place, config) = (
+            home.join(format!("clone {version}")),
+            format!("protocol.version={version}"),
+        );
+        git_with_token(
+            &server,
+            home,
+            &["-c", &config, "clone", "-q", "URL", place.to_str().unwrap()],
+        )
+        .unwrap();
+        assert_eq!(
+            read(place.join("a.txt")),
+            read(server.world.user().join("a.txt"))
+        );
         assert_eq!(git(&place, &["symbolic-ref", "HEAD"]), "refs/heads/main");
         let seen = git(&place, &["for-each-ref", "--format=%(refname)"]);
-        assert!(!seen.contains("regatta") && seen.contains("refs/remotes/origin/main"), "{seen}");
+        assert!(
+            !seen.contains("regatta") && seen.contains("refs/remotes/origin/main"),
+            "{seen}"
+        );
         // The user's trunk is read each time.
         write(server.world.user().join("a.txt"), version);
         let tip = commit_all(server.world.user(), "more");
-        online(&server, &place, &["-c", &config, "pull", "-q"]).unwrap();
+        git_with_token(&server, &place, &["-c", &config, "pull", "-q"]).unwrap();
         assert_eq!(git(&place, &["rev-parse", "HEAD"]), tip.as_str());
     }
-    let listed = online(&server, home, &["ls-remote", "URL"]).unwrap();
-    let names: Vec<&str> = listed.lines().filter_map(|it| it.split('\t').nth(1)).collect();
-    assert_eq!(names, ["HEAD", "refs/heads/main"], "other refs of the vault are not listed");
+    let listed = git_with_token(&server, home, &["ls-remote", "URL"]).unwrap();
+    let names: Vec<&str> = listed
+        .lines()
+        .filter_map(|it| it.split('\t').nth(1))
+        .collect();
+    assert_eq!(
+        names,
+        ["HEAD", "refs/heads/main"],
+        "other refs of the vault are not listed"
+    );
     // A pusher also sees the refs that it may write.
     server.world.prepare(A2);
     server.world.capture(A2);
-    let refs = server.world.git.advertise(&server.world.repo, &PUSH, &|it| it == "refs/regatta/keep/A2").unwrap();
+    let refs = server
+        .world
+        .git
+        .advertise(&server.world.repo, &PUSH_REQUEST, &|it| {
+            it == "refs/regatta/keep/A2"
+        })
+        .unwrap();
     let refs = String::from_utf8_lossy(&refs).into_owned();
-    assert!(refs.starts_with("001f# service=git-receive-pack\n0000"), "{refs}");
-    assert!(refs.contains("keep/A2") && !refs.contains("keep/A1") && !refs.contains("regatta/trunk"), "{refs}");
+    assert!(
+        refs.starts_with("001f# service=git-receive-pack\n0000"),
+        "{refs}"
+    );
+    assert!(
+        refs.contains("keep/A2") && !refs.contains("keep/A1") && !refs.contains("regatta/trunk"),
+        "{refs}"
+    );
     let nobody = try_git(home, ["clone", "-q", &server.remote().url, "nobody's"]);
-    assert!(!nobody.status.success(), "a request without a token is refused");
+    assert!(
+        !nobody.status.success(),
+        "a request without a token is refused"
+    );
 }
 
 /// S6: a runner writes only its own refs. Nothing of a push with another ref is written, and the
@@ -78,7 +133,12 @@ fn git_program_clones_the_trunk_and_pulls_new_commits() {
 fn s6_a_push_to_a_ref_of_another_attempt_is_refused_as_a_whole() {
     let server = Server::new(World::new(), &[A1]);
     let place = server.world.home.path().join("clone");
-    online(&server, server.world.home.path(), &["clone", "-q", "URL", place.to_str().unwrap()]).unwrap();
+    git_with_token(
+        &server,
+        server.world.home.path(),
+        &["clone", "-q", "URL", place.to_str().unwrap()],
+    )
+    .unwrap();
     write(place.join("new"), "new");
     let made = commit_all(&place, "new");
     let (before, tip) = (refs(&server), server.world.tip());
@@ -93,21 +153,53 @@ fn s6_a_push_to_a_ref_of_another_attempt_is_refused_as_a_whole() {
         "refs/tags/v1",
     ] {
         for atomic in ["--atomic", "--no-atomic"] {
-            let pushed = online(&server, &place, &["push", atomic, "-f", "URL", &mine, &format!("{made}:{foreign}")]);
+            let pushed = git_with_token(
+                &server,
+                &place,
+                &[
+                    "push",
+                    atomic,
+                    "-f",
+                    "URL",
+                    &mine,
+                    &format!("{made}:{foreign}"),
+                ],
+            );
             let said = pushed.unwrap_err();
             assert!(said.contains("not yours to write"), "{foreign}: {said}");
-            assert_eq!(server.log.lock().unwrap().last().unwrap().1, Ok(()), "the refusal was sent as an ordinary answer");
+            assert_eq!(
+                server.log.lock().unwrap().last().unwrap().1,
+                Ok(()),
+                "the refusal was sent as an ordinary answer"
+            );
         }
     }
     assert_eq!(refs(&server), before);
-    assert!(!try_git(&server.world.vault(), ["cat-file", "-e", made.as_str()]).status.success(), "the objects of a refused push were stored");
-    online(&server, &place, &["push", "-q", "URL", &mine]).unwrap();
-    assert_eq!(git(&server.world.vault(), &["rev-parse", "refs/regatta/keep/A1"]), made.as_str());
-    let removed = online(&server, &place, &["push", "URL", ":refs/regatta/keep/A1"]);
+    assert!(
+        !try_git(&server.world.vault(), ["cat-file", "-e", made.as_str()])
+            .status
+            .success(),
+        "the objects of a refused push were stored"
+    );
+    git_with_token(&server, &place, &["push", "-q", "URL", &mine]).unwrap();
+    assert_eq!(
+        git(
+            &server.world.vault(),
+            &["rev-parse", "refs/regatta/keep/A1"]
+        ),
+        made.as_str()
+    );
+    let removed = git_with_token(&server, &place, &["push", "URL", ":refs/regatta/keep/A1"]);
     assert!(removed.is_err(), "a keep-ref was removed");
-    assert_eq!(git(&server.world.vault(), &["rev-parse", "refs/regatta/keep/A1"]), made.as_str());
+    assert_eq!(
+        git(
+            &server.world.vault(),
+            &["rev-parse", "refs/regatta/keep/A1"]
+        ),
+        made.as_str()
+    );
     assert_eq!(server.world.tip(), tip);
-    assert_eq!(unsound(&server.world.vault()), "");
+    assert_eq!(fsck_findings(&server.world.vault()), "");
 }
 
 /// Q3: the old commit of a moved ref is kept under another ref, also after a repeated push.
@@ -115,52 +207,89 @@ fn s6_a_push_to_a_ref_of_another_attempt_is_refused_as_a_whole() {
 fn q3_the_old_commit_of_a_moved_ref_stays_kept() {
     let server = Server::new(World::new(), &[A1]);
     let place = server.world.home.path().join("clone");
-    online(&server, server.world.home.path(), &["clone", "-q", "URL", place.to_str().unwrap()]).unwrap();
+    git_with_token(
+        &server,
+        server.world.home.path(),
+        &["clone", "-q", "URL", place.to_str().unwrap()],
+    )
+    .unwrap();
     let mut kept = Vec::new();
     for text in ["one", "two", "three"] {
         git(&place, &["reset", "-q", "--hard", "origin/main"]);
         write(place.join("new"), text);
         kept.push(commit_all(&place, text));
         let refspec = format!("+{}:refs/regatta/keep/A1", kept[kept.len() - 1]);
-        online(&server, &place, &["push", "-q", "URL", &refspec]).unwrap();
+        git_with_token(&server, &place, &["push", "-q", "URL", &refspec]).unwrap();
         // The push is repeated, as by a sender that did not get the answer.
-        online(&server, &place, &["push", "-q", "URL", &refspec]).unwrap();
+        git_with_token(&server, &place, &["push", "-q", "URL", &refspec]).unwrap();
     }
     let vault = server.world.vault();
     let reachable = git(&vault, &["rev-list", "--glob=refs/regatta/keep/*"]);
     for commit in &kept {
         assert!(reachable.contains(commit.as_str()), "{commit} is gone");
     }
-    assert_eq!(server.world.git.kept(&server.world.repo, A1).unwrap().unwrap().commit, kept[2]);
-    assert_eq!(server.world.git.kept(&server.world.repo, A2).unwrap(), None);
+    assert_eq!(
+        server
+            .world
+            .git
+            .captured(&server.world.repo, A1)
+            .unwrap()
+            .unwrap()
+            .commit,
+        kept[2]
+    );
+    assert_eq!(
+        server.world.git.captured(&server.world.repo, A2).unwrap(),
+        None
+    );
 }
 
 /// A push whose sender did not know that it had succeeded is repeated byte for byte.
 #[test]
 fn repeated_push_of_the_same_bytes_succeeds() {
     let server = Server::new(World::new(), &[A1]);
-    let (request, made) = a_push(&server, "refs/regatta/keep/A1");
+    let (request, made) = push_body(&server, "refs/regatta/keep/A1");
     for _ in 0..3 {
-        let (outcome, answer) = serve(&server, &PUSH, request.as_slice());
+        let (outcome, answer) = serve(&server, &PUSH_REQUEST, request.as_slice());
         assert_eq!(outcome, Ok(()));
         let answer = String::from_utf8_lossy(&answer).into_owned();
-        assert!(answer.contains("unpack ok") && answer.contains("ok refs/regatta/keep/A1"), "{answer}");
+        assert!(
+            answer.contains("unpack ok") && answer.contains("ok refs/regatta/keep/A1"),
+            "{answer}"
+        );
     }
-    assert_eq!(git(&server.world.vault(), &["rev-parse", "refs/regatta/keep/A1"]), made.as_str());
+    assert_eq!(
+        git(
+            &server.world.vault(),
+            &["rev-parse", "refs/regatta/keep/A1"]
+        ),
+        made.as_str()
+    );
 }
 
 /// Returns the body of a push that creates `name`, and the commit that it would have.
-fn a_push(server: &Server, name: &str) -> (Vec<u8>, CommitId) {
+fn push_body(server: &Server, name: &str) -> (Vec<u8>, CommitId) {
     let place = server.world.home.path().join("pusher");
     if !place.exists() {
-        git(server.world.home.path(), &["clone", "-q", server.world.user().to_str().unwrap(), "pusher"]);
+        git(
+            server.world.home.path(),
+            &[
+                "clone",
+                "-q",
+                server.world.user().to_str().unwrap(),
+                "pusher",
+            ],
+        );
         server.world.prepare(A2); // creates the vault
         write(place.join("pushed"), "pushed\n");
         commit_all(&place, "pushed");
     }
     let made = CommitId::new(&git(&place, &["rev-parse", "HEAD"])).unwrap();
     let mut body = Vec::new();
-    line(&mut body, format!("{} {made} {name}\0report-status", "0".repeat(40)).as_bytes());
+    append_line(
+        &mut body,
+        format!("{} {made} {name}\0report-status", "0".repeat(40)).as_bytes(),
+    );
     body.extend(b"0000");
     let mut packing = std::process::Command::new("git")
         .args(["pack-objects", "-q", "--stdout", "--revs"])
@@ -169,12 +298,17 @@ fn a_push(server: &Server, name: &str) -> (Vec<u8>, CommitId) {
         .stdout(std::process::Stdio::piped())
         .spawn()
         .unwrap();
-    packing.stdin.take().unwrap().write_all(format!("{made}\n^origin/main\n").as_bytes()).unwrap();
+    packing
+        .stdin
+        .take()
+        .unwrap()
+        .write_all(format!("{made}\n^origin/main\n").as_bytes())
+        .unwrap();
     body.extend(packing.wait_with_output().unwrap().stdout);
     (body, made)
 }
 
-fn line(to: &mut Vec<u8>, text: &[u8]) {
+fn append_line(to: &mut Vec<u8>, text: &[u8]) {
     to.extend(format!("{:04x}", text.len() + 4).as_bytes());
     to.extend(text);
 }
@@ -183,11 +317,24 @@ fn line(to: &mut Vec<u8>, text: &[u8]) {
 #[test]
 fn s7_s5_hostile_requests_change_nothing() {
     let server = Server::new(World::new(), &[A1]);
-    let (good, _) = a_push(&server, "refs/regatta/keep/A1");
+    let (good, _) = push_body(&server, "refs/regatta/keep/A1");
     // A hook that an agent could have left there does not run.
-    let (hooks, ran) = (server.world.vault().join("hooks"), server.world.home.path().join("ran"));
-    for hook in ["pre-receive", "update", "post-receive", "post-update", "reference-transaction", "proc-receive"] {
-        write(hooks.join(hook), format!("#!/bin/sh\ntouch '{}'\n", ran.display()));
+    let (hooks, ran) = (
+        server.world.vault().join("hooks"),
+        server.world.home.path().join("ran"),
+    );
+    for hook in [
+        "pre-receive",
+        "update",
+        "post-receive",
+        "post-update",
+        "reference-transaction",
+        "proc-receive",
+    ] {
+        write(
+            hooks.join(hook),
+            format!("#!/bin/sh\ntouch '{}'\n", ran.display()),
+        );
         make_executable(&hooks.join(hook));
     }
     let before = refs(&server);
@@ -200,32 +347,72 @@ fn s7_s5_hostile_requests_change_nothing() {
         "refs/heads/main\0x",
     ];
     for name in names {
-        let (outcome, _) = serve(&server, &PUSH, a_push(&server, name).0.as_slice());
+        let (outcome, _) = serve(
+            &server,
+            &PUSH_REQUEST,
+            push_body(&server, name).0.as_slice(),
+        );
         // The part after a NUL byte does not belong to the name, so this name is refused like any
         // other.
-        let told = if name.contains('\0') { Ok(()) } else { Err("bad_request") };
+        let told = if name.contains('\0') {
+            Ok(())
+        } else {
+            Err("bad_request")
+        };
         assert_eq!(outcome.map_err(|it| it.code), told, "{name:?}");
     }
-    let junk: Vec<u8> = (0..70_000_u32).map(|it| (it.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
-    for bad in [&b""[..], b"0004", b"ffff", b"\0\0\0\0", &junk, b"0000PACK", &good[..40]] {
-        let _ = serve(&server, &PUSH, bad);
-        let (outcome, _) = serve(&server, &FETCH, bad);
-        assert!(outcome.is_err() || bad.is_empty() || bad.starts_with(b"0000"), "{:?}", &bad[..bad.len().min(10)]);
+    let junk: Vec<u8> = (0..70_000_u32)
+        .map(|it| (it.wrapping_mul(2_654_435_761) >> 24) as u8)
+        .collect();
+    for bad in [
+        &b""[..],
+        b"0004",
+        b"ffff",
+        b"\0\0\0\0",
+        &junk,
+        b"0000PACK",
+        &good[..40],
+    ] {
+        let _ = serve(&server, &PUSH_REQUEST, bad);
+        let (outcome, _) = serve(&server, &FETCH_REQUEST, bad);
+        assert!(
+            outcome.is_err() || bad.is_empty() || bad.starts_with(b"0000"),
+            "{:?}",
+            &bad[..bad.len().min(10)]
+        );
     }
-    let packed = Wire { gzip: true, ..PUSH };
-    assert_eq!(serve(&server, &packed, good.as_slice()).0.unwrap_err().code, "bad_request", "the body is not compressed");
-    let odd = Wire { protocol: Some("version=2\nx"), ..FETCH };
-    assert_eq!(serve(&server, &odd, &b"0000"[..]).0.unwrap_err().code, "bad_request");
-    let told = server.world.git.advertise(&server.world.repo, &odd, &|_| true);
+    let packed = GitHttpRequest {
+        is_gzip: true,
+        ..PUSH_REQUEST
+    };
+    assert_eq!(
+        serve(&server, &packed, good.as_slice()).0.unwrap_err().code,
+        "bad_request",
+        "the body is not compressed"
+    );
+    let odd = GitHttpRequest {
+        protocol: Some("version=2\nx"),
+        ..FETCH_REQUEST
+    };
+    assert_eq!(
+        serve(&server, &odd, &b"0000"[..]).0.unwrap_err().code,
+        "bad_request"
+    );
+    let told = server
+        .world
+        .git
+        .advertise(&server.world.repo, &odd, &|_| true);
     assert_eq!(told.unwrap_err().code, "bad_request");
     assert_eq!(refs(&server), before);
     // The same push is accepted when its body is compressed.
     let mut gz = Vec::new();
-    GzEncoder::new(good.as_slice(), Compression::fast()).read_to_end(&mut gz).unwrap();
+    GzEncoder::new(good.as_slice(), Compression::fast())
+        .read_to_end(&mut gz)
+        .unwrap();
     assert_eq!(serve(&server, &packed, gz.as_slice()).0, Ok(()));
     assert!(refs(&server).contains("refs/regatta/keep/A1"));
     assert!(!ran.exists(), "a hook ran");
-    assert_eq!(unsound(&server.world.vault()), "");
+    assert_eq!(fsck_findings(&server.world.vault()), "");
 }
 
 /// S6: such a tree would write outside its directory or into a `.git` directory.
@@ -233,28 +420,44 @@ fn s7_s5_hostile_requests_change_nothing() {
 fn s6_a_tree_with_a_forbidden_name_is_refused() {
     let server = Server::new(World::new(), &[A1]);
     let place = server.world.home.path().join("clone");
-    online(&server, server.world.home.path(), &["clone", "-q", "URL", place.to_str().unwrap()]).unwrap();
+    git_with_token(
+        &server,
+        server.world.home.path(),
+        &["clone", "-q", "URL", place.to_str().unwrap()],
+    )
+    .unwrap();
     let blob = git(&place, &["rev-parse", "HEAD:a.txt"]);
     for name in [".git", "..", ".GIT"] {
         let mut tree = format!("100644 {name}\0").into_bytes();
         tree.extend((0..20).map(|it| u8::from_str_radix(&blob[2 * it..2 * it + 2], 16).unwrap()));
         fs::write(place.join("tree"), tree).unwrap();
-        let tree = git(&place, &["hash-object", "-w", "-t", "tree", "--literally", "tree"]);
+        let tree = git(
+            &place,
+            &["hash-object", "-w", "-t", "tree", "--literally", "tree"],
+        );
         let commit = git(&place, &["commit-tree", "-p", "HEAD", "-m", "x", &tree]);
-        let pushed = online(&server, &place, &["push", "URL", &format!("{commit}:refs/regatta/keep/A1")]);
+        let pushed = git_with_token(
+            &server,
+            &place,
+            &["push", "URL", &format!("{commit}:refs/regatta/keep/A1")],
+        );
         assert!(pushed.is_err(), "{name}");
         assert!(!refs(&server).contains("keep/A1"));
-        assert!(!try_git(&server.world.vault(), ["cat-file", "-e", &commit]).status.success());
+        assert!(
+            !try_git(&server.world.vault(), ["cat-file", "-e", &commit])
+                .status
+                .success()
+        );
     }
 }
 
 /// The answer to a fetch, which must come in pieces.
-struct Pieces {
+struct PieceCounter {
     bytes: u64,
     largest: usize,
 }
 
-impl Write for Pieces {
+impl Write for PieceCounter {
     fn write(&mut self, piece: &[u8]) -> io::Result<usize> {
         self.largest = self.largest.max(piece.len());
         self.bytes += piece.len() as u64;
@@ -266,33 +469,41 @@ impl Write for Pieces {
 }
 
 /// A push that checks, when most of it was sent, whether git has received it already.
-struct Watched<'a> {
+struct WatchedPush<'a> {
     left: &'a [u8],
     objects: PathBuf,
     /// The largest amount that was sent and not yet received by git.
-    held: usize,
-    out: usize,
+    max_unreceived: usize,
+    sent: usize,
 }
 
-impl Read for Watched<'_> {
+impl Read for WatchedPush<'_> {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         let length = self.left.read(into)?;
-        let before = self.out;
-        self.out += length;
-        if before >> 24 != self.out >> 24 {
-            self.held = self.held.max(before.saturating_sub(incoming(&self.objects)));
+        let before = self.sent;
+        self.sent += length;
+        if before >> 24 != self.sent >> 24 {
+            self.max_unreceived = self
+                .max_unreceived
+                .max(before.saturating_sub(incoming_bytes(&self.objects)));
         }
         Ok(length)
     }
 }
 
 /// Returns the amount of a push that is in git's directory for incoming objects.
-fn incoming(objects: &Path) -> usize {
+fn incoming_bytes(objects: &Path) -> usize {
     let mut found = 0;
-    for dir in
-        fs::read_dir(objects).unwrap().flatten().filter(|it| it.file_name().to_string_lossy().starts_with("tmp_objdir"))
+    for dir in fs::read_dir(objects)
+        .unwrap()
+        .flatten()
+        .filter(|it| it.file_name().to_string_lossy().starts_with("tmp_objdir"))
     {
-        for file in fs::read_dir(dir.path().join("pack")).into_iter().flatten().flatten() {
+        for file in fs::read_dir(dir.path().join("pack"))
+            .into_iter()
+            .flatten()
+            .flatten()
+        {
             found += usize::try_from(file.metadata().map_or(0, |it| it.len())).unwrap();
         }
     }
@@ -305,37 +516,86 @@ fn large_file_streams_in_both_directions() {
     let server = Server::new(World::new(), &[A1]);
     let mut state = 1_u64;
     let noise: Vec<u8> = std::iter::repeat_with(|| {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
         (state >> 32).to_le_bytes()
     })
     .flatten()
     .take(SIZE)
     .collect();
     let place = server.world.home.path().join("pusher");
-    git(server.world.home.path(), &["clone", "-q", server.world.user().to_str().unwrap(), "pusher"]);
+    git(
+        server.world.home.path(),
+        &[
+            "clone",
+            "-q",
+            server.world.user().to_str().unwrap(),
+            "pusher",
+        ],
+    );
     git(&place, &["config", "core.compression", "0"]);
     fs::write(place.join("pushed"), &noise).unwrap();
     let made = commit_all(&place, "large");
     server.world.prepare(A2);
-    let (body, same) = a_push(&server, "refs/regatta/keep/A1");
+    let (body, same) = push_body(&server, "refs/regatta/keep/A1");
     assert!(same == made && body.len() > SIZE);
     let objects = server.world.vault().join("objects");
     // Git keeps a push of more than a hundred objects as one pack, which it writes while the
     // objects arrive. The setting has the same effect for this small number of objects.
-    git(&server.world.vault(), &["config", "receive.unpackLimit", "1"]);
-    let mut watched = Watched { left: &body, objects, held: 0, out: 0 };
+    git(
+        &server.world.vault(),
+        &["config", "receive.unpackLimit", "1"],
+    );
+    let mut watched = WatchedPush {
+        left: &body,
+        objects,
+        max_unreceived: 0,
+        sent: 0,
+    };
     let mut answer = Vec::new();
-    server.world.git.serve(&server.world.repo, &PUSH, &server.may_write(), &mut watched, &mut answer).unwrap();
+    server
+        .world
+        .git
+        .serve(
+            &server.world.repo,
+            &PUSH_REQUEST,
+            &server.may_write(),
+            &mut watched,
+            &mut answer,
+        )
+        .unwrap();
     assert!(String::from_utf8_lossy(&answer).contains("unpack ok"));
-    assert!(watched.out > SIZE && watched.held < 2 << 20, "{} bytes were held", watched.held);
+    assert!(
+        watched.sent > SIZE && watched.max_unreceived < 2 << 20,
+        "{} bytes were held",
+        watched.max_unreceived
+    );
 
     let mut wants = Vec::new();
-    line(&mut wants, format!("want {made} ofs-delta\n").as_bytes());
+    append_line(&mut wants, format!("want {made} ofs-delta\n").as_bytes());
     wants.extend(b"0000");
-    line(&mut wants, b"done\n");
-    let mut pieces = Pieces { bytes: 0, largest: 0 };
-    server.world.git.serve(&server.world.repo, &FETCH, &|_| false, &mut wants.as_slice(), &mut pieces).unwrap();
-    assert!(pieces.bytes > SIZE as u64 && pieces.largest <= 64 << 10, "{} at once", pieces.largest);
+    append_line(&mut wants, b"done\n");
+    let mut pieces = PieceCounter {
+        bytes: 0,
+        largest: 0,
+    };
+    server
+        .world
+        .git
+        .serve(
+            &server.world.repo,
+            &FETCH_REQUEST,
+            &|_| false,
+            &mut wants.as_slice(),
+            &mut pieces,
+        )
+        .unwrap();
+    assert!(
+        pieces.bytes > SIZE as u64 && pieces.largest <= 64 << 10,
+        "{} at once",
+        pieces.largest
+    );
 }
 
 /// S4: the token is on no command line, at any moment while git runs.
@@ -343,9 +603,12 @@ fn large_file_streams_in_both_directions() {
 fn s4_the_token_is_on_no_command_line_of_regattas_git() {
     let server = Server::new(World::new(), &[A1]);
     let runner = crate::remote::runner(&server);
-    runner.git.take_in(&runner.repo, &server.remote(), &[]).unwrap();
-    assert!(!server.exposed.load(Ordering::SeqCst));
+    runner
+        .git
+        .fetch_project(&runner.repo, &server.remote(), &[])
+        .unwrap();
+    assert!(!server.was_token_exposed.load(Ordering::SeqCst));
     // A person's git with the token on its command line is detected, so the check works.
-    online(&server, server.world.home.path(), &["ls-remote", "URL"]).unwrap();
-    assert!(server.exposed.load(Ordering::SeqCst));
+    git_with_token(&server, server.world.home.path(), &["ls-remote", "URL"]).unwrap();
+    assert!(server.was_token_exposed.load(Ordering::SeqCst));
 }

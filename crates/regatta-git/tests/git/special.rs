@@ -6,20 +6,31 @@ use std::path::Path;
 
 use regatta_core::ids::CommitId;
 use regatta_core::landing::guard::{self, FileKind, SpecialFile};
-use regatta_core::project::Style;
-use regatta_engine::ports::git::{Git, Trial};
+use regatta_core::project::CommitStyle;
+use regatta_engine::ports::git::{Git, TrialMerge};
 
-use crate::world::{A1, A2, World, by, commit_all, git, make_executable, write};
+use crate::world::{A1, A2, World, authorship, commit_all, git, make_executable, write};
 
 /// A change that an agent makes in its workspace.
-type Step<'a> = &'a dyn Fn(&Path);
+type WorkspaceEdit<'a> = &'a dyn Fn(&Path);
 
-fn special(world: &World, base: &CommitId, commit: &CommitId) -> Vec<SpecialFile> {
+fn special_files(world: &World, base: &CommitId, commit: &CommitId) -> Vec<SpecialFile> {
     world.git.special_files(&world.repo, base, commit).unwrap()
 }
 
-fn file(path: &str, before: Option<FileKind>, after: Option<FileKind>, target: Option<&str>) -> SpecialFile {
-    SpecialFile { path: path.into(), before, after, target: target.map(str::to_owned), unpublished: false }
+fn special_file(
+    path: &str,
+    before: Option<FileKind>,
+    after: Option<FileKind>,
+    target: Option<&str>,
+) -> SpecialFile {
+    SpecialFile {
+        path: path.into(),
+        before,
+        after,
+        target: target.map(str::to_owned),
+        unpublished: false,
+    }
 }
 
 #[test]
@@ -44,17 +55,17 @@ fn q13_changed_links_and_executables_are_reported() {
     fs::remove_dir_all(workspace.join("src")).unwrap();
     symlink("/etc", workspace.join("src")).unwrap();
     let capture = world.capture(A1);
-    let found = special(&world, &capture.base, &capture.commit);
+    let found = special_files(&world, &capture.base, &capture.commit);
     let expected = [
-        file("a.txt", Some(Plain), Some(Executable), None),
-        file("moved", Some(Symlink), Some(Symlink), Some("../outside")),
-        file("new tool", None, Some(Executable), None),
-        file("old", Some(Symlink), None, Some("a.txt")),
-        file("run.sh", Some(Executable), Some(Plain), None),
-        file("src", None, Some(Symlink), Some("/etc")),
+        special_file("a.txt", Some(Plain), Some(Executable), None),
+        special_file("moved", Some(Symlink), Some(Symlink), Some("../outside")),
+        special_file("new tool", None, Some(Executable), None),
+        special_file("old", Some(Symlink), None, Some("a.txt")),
+        special_file("run.sh", Some(Executable), Some(Plain), None),
+        special_file("src", None, Some(Symlink), Some("/etc")),
     ];
     assert_eq!(found, expected);
-    assert!(guard::never_lands(&capture.changed, &found).is_some());
+    assert!(guard::never_lands_reason(&capture.changed, &found).is_some());
 }
 
 /// Git runs the commands in the configuration of such a folder as soon as somebody runs git there.
@@ -73,17 +84,33 @@ fn q13_a_folder_in_which_git_finds_a_repository_is_reported() {
             write(workspace.join(path), "ref: refs/heads/x\n");
         }
         let capture = world.capture(A1);
-        let found = special(&world, &capture.base, &capture.commit);
+        let found = special_files(&world, &capture.base, &capture.commit);
         let folder = layout[0].rsplit_once('/').map_or("", |(folder, _)| folder);
-        assert_eq!(found, [file(folder, None, Some(FileKind::GitDirectory), None)], "{nth}");
+        assert_eq!(
+            found,
+            [special_file(
+                folder,
+                None,
+                Some(FileKind::GitDirectory),
+                None
+            )],
+            "{nth}"
+        );
     }
     let world = World::new();
     let workspace = world.prepare(A1).path;
-    for path in ["b/HEAD", "b/objects/x", "c/refs/x", "d/HEAD/x", "d/objects", "d/refs"] {
+    for path in [
+        "b/HEAD",
+        "b/objects/x",
+        "c/refs/x",
+        "d/HEAD/x",
+        "d/objects",
+        "d/refs",
+    ] {
         write(workspace.join(path), "x\n");
     }
     let capture = world.capture(A1);
-    assert_eq!(special(&world, &capture.base, &capture.commit), []);
+    assert_eq!(special_files(&world, &capture.base, &capture.commit), []);
 }
 
 /// Each change is harmless, but their merge is not.
@@ -97,21 +124,39 @@ fn q13_a_git_directory_made_by_two_changes_together_is_reported_for_the_merge() 
     write(two.join("b/refs/x"), "x");
     let (one, two) = (world.capture(A1).commit, world.capture(A2).commit);
     let tip = world.tip();
-    assert_eq!((special(&world, &tip, &one), special(&world, &tip, &two)), (vec![], vec![]));
-    let changes = [(one, by("one")), (two, by("two"))];
-    let found = world.git.trial_merges(&world.repo, &tip, &changes, Style::Squash).unwrap();
-    let [Trial::Clean(first), Trial::Clean(both)] = found.as_slice() else { panic!("{found:?}") };
-    assert_eq!(special(&world, &tip, first), []);
-    assert_eq!(special(&world, first, both), [file("b", None, Some(FileKind::GitDirectory), None)]);
+    assert_eq!(
+        (
+            special_files(&world, &tip, &one),
+            special_files(&world, &tip, &two)
+        ),
+        (vec![], vec![])
+    );
+    let changes = [(one, authorship("one")), (two, authorship("two"))];
+    let found = world
+        .git
+        .trial_merges(&world.repo, &tip, &changes, CommitStyle::Squash)
+        .unwrap();
+    let [TrialMerge::Clean(first), TrialMerge::Clean(both)] = found.as_slice() else {
+        panic!("{found:?}")
+    };
+    assert_eq!(special_files(&world, &tip, first), []);
+    assert_eq!(
+        special_files(&world, first, both),
+        [special_file("b", None, Some(FileKind::GitDirectory), None)]
+    );
 }
 
 /// With `style = "rebase"` an agent's own commits would land one by one, but only the whole change
 /// was checked.
 #[test]
 fn q13_a_rebase_squashes_commits_with_files_that_the_whole_change_does_not_show() {
-    let steps: [(&str, Step<'_>); 3] = [
-        ("a file that is gone in the end", &|dir| write(dir.join(".claude/settings.json"), "{}")),
-        ("a mode that is another in the end", &|dir| make_executable(&dir.join("mine.txt"))),
+    let steps: [(&str, WorkspaceEdit<'_>); 3] = [
+        ("a file that is gone in the end", &|dir| {
+            write(dir.join(".claude/settings.json"), "{}")
+        }),
+        ("a mode that is another in the end", &|dir| {
+            make_executable(&dir.join("mine.txt"))
+        }),
         ("a link that is a file in the end", &|dir| {
             fs::remove_file(dir.join("mine.txt")).unwrap();
             symlink("/etc/passwd", dir.join("mine.txt")).unwrap();
@@ -130,9 +175,23 @@ fn q13_a_rebase_squashes_commits_with_files_that_the_whole_change_does_not_show(
         let capture = world.capture(A1);
         assert_eq!(capture.changed, ["mine.txt"], "{what}");
         let tip = world.tip();
-        let found = world.git.trial_merge(&world.repo, &tip, &capture.commit, &by("T"), Style::Rebase).unwrap();
-        let Trial::Clean(new) = found else { panic!("{what}: {found:?}") };
-        let count = git(&world.vault(), &["rev-list", "--count", &format!("{tip}..{new}")]);
+        let found = world
+            .git
+            .trial_merge(
+                &world.repo,
+                &tip,
+                &capture.commit,
+                &authorship("T"),
+                CommitStyle::Rebase,
+            )
+            .unwrap();
+        let TrialMerge::Clean(new) = found else {
+            panic!("{what}: {found:?}")
+        };
+        let count = git(
+            &world.vault(),
+            &["rev-list", "--count", &format!("{tip}..{new}")],
+        );
         assert_eq!(count, "1", "{what}");
     }
 }

@@ -15,7 +15,10 @@ fn workspace_is_a_working_tree_in_which_git_works() {
     let run = |args: &[&str]| git(&workspace.path, args);
     assert_eq!(workspace.path, world.data().join("workspaces/shop/A1"));
     assert_eq!(run(&["status", "--porcelain", "--branch"]), "## regatta/A1");
-    assert_eq!(run(&["rev-parse", "HEAD", "main"]), format!("{0}\n{0}", world.tip()));
+    assert_eq!(
+        run(&["rev-parse", "HEAD", "main"]),
+        format!("{0}\n{0}", world.tip())
+    );
     assert!(workspace.path.join(".git").is_dir());
     write(workspace.path.join(".regatta/result.json"), "{}");
     assert_eq!(run(&["status", "--porcelain"]), "");
@@ -89,27 +92,27 @@ fn garbage_collection_in_the_users_repository_removes_nothing_from_the_vault() {
 #[test]
 fn q5_unkept_files_are_named_until_they_are_captured() {
     let world = World::new();
-    assert_eq!(world.unkept(A1), Vec::<String>::new());
+    assert_eq!(world.uncaptured_paths(A1), Vec::<String>::new());
     let workspace = world.prepare(A1).path;
-    assert_eq!(world.unkept(A1), Vec::<String>::new());
+    assert_eq!(world.uncaptured_paths(A1), Vec::<String>::new());
     write(workspace.join("a.txt"), "work\n");
     write(workspace.join("new.txt"), "new\n");
     write(workspace.join("ignored.log"), "x");
     fs::remove_file(workspace.join("run.sh")).unwrap();
-    assert_eq!(world.unkept(A1), ["a.txt", "new.txt"]);
+    assert_eq!(world.uncaptured_paths(A1), ["a.txt", "new.txt"]);
     world.capture(A1);
-    assert_eq!(world.unkept(A1), Vec::<String>::new());
+    assert_eq!(world.uncaptured_paths(A1), Vec::<String>::new());
     write(workspace.join("new.txt"), "newer\n");
-    assert_eq!(world.unkept(A1), ["new.txt"]);
+    assert_eq!(world.uncaptured_paths(A1), ["new.txt"]);
     world.capture(A1);
     // The files get the content of an older capture, and of the trunk.
     write(workspace.join("new.txt"), "new\n");
     write(world.user().join("a.txt"), "on the trunk\n");
     commit_all(world.user(), "trunk");
     write(workspace.join("a.txt"), "on the trunk\n");
-    assert_eq!(world.unkept(A1), Vec::<String>::new());
+    assert_eq!(world.uncaptured_paths(A1), Vec::<String>::new());
     write(workspace.join("last.txt"), "x");
-    assert_eq!(world.unkept(A1), ["last.txt"]);
+    assert_eq!(world.uncaptured_paths(A1), ["last.txt"]);
 }
 
 #[test]
@@ -117,10 +120,13 @@ fn q5_a_capture_of_another_attempt_is_no_proof() {
     let world = World::new();
     let ten = AttemptId(10);
     for attempt in [A1, ten] {
-        write(world.prepare(attempt).path.join("new.txt"), format!("{attempt}\n"));
+        write(
+            world.prepare(attempt).path.join("new.txt"),
+            format!("{attempt}\n"),
+        );
     }
     world.capture(ten);
-    assert_eq!(world.unkept(A1), ["new.txt"]);
+    assert_eq!(world.uncaptured_paths(A1), ["new.txt"]);
 }
 
 #[test]
@@ -133,21 +139,42 @@ fn removing_a_workspace_keeps_its_capture_and_all_files_outside() {
     symlink(&outside, workspace.join("link")).unwrap();
     fs::create_dir(workspace.join("locked")).unwrap();
     write(workspace.join("locked/file"), "x");
-    let mut read_only = fs::metadata(workspace.join("locked")).unwrap().permissions();
+    let mut read_only = fs::metadata(workspace.join("locked"))
+        .unwrap()
+        .permissions();
     read_only.set_readonly(true);
     fs::set_permissions(workspace.join("locked"), read_only).unwrap();
     let capture = world.capture(A1);
     // An earlier removal was interrupted.
     write(world.data().join("workspaces/shop/.A1.gone/x"), "x");
-    world.remove(A1);
-    world.remove(A1);
+    world.remove_workspace(A1);
+    world.remove_workspace(A1);
     assert!(outside.join("precious").exists());
-    assert_eq!(fs::read_dir(world.data().join("workspaces/shop")).unwrap().count(), 0);
-    assert_eq!(world.kept(&capture.commit, "a.txt"), "work");
-    assert_eq!(git(&world.vault(), &["for-each-ref", "refs/regatta/base"]), "");
+    assert_eq!(
+        fs::read_dir(world.data().join("workspaces/shop"))
+            .unwrap()
+            .count(),
+        0
+    );
+    assert_eq!(world.read_from_vault(&capture.commit, "a.txt"), "work");
+    assert_eq!(
+        git(&world.vault(), &["for-each-ref", "refs/regatta/base"]),
+        ""
+    );
     assert!(git(&world.vault(), &["for-each-ref"]).contains("refs/regatta/keep/A1"));
-    assert_eq!(fs::read_dir(world.vault().join("regatta")).unwrap().count(), 0, "no bookkeeping is left");
-    assert_eq!(world.git.capture(&world.repo, A1, &by("x")).unwrap_err().code, "no_workspace");
+    assert_eq!(
+        fs::read_dir(world.vault().join("regatta")).unwrap().count(),
+        0,
+        "no bookkeeping is left"
+    );
+    assert_eq!(
+        world
+            .git
+            .capture(&world.repo, A1, &authorship("x"))
+            .unwrap_err()
+            .code,
+        "no_workspace"
+    );
 }
 
 #[test]
@@ -161,12 +188,20 @@ fn six_attempts_can_be_prepared_and_captured_at_once() {
                 let workspace = world.prepare(attempt).path;
                 write(workspace.join(format!("{number}.txt")), "x");
                 assert_eq!(world.capture(attempt).changed, [format!("{number}.txt")]);
-                world.remove(attempt);
+                world.remove_workspace(attempt);
             });
         }
     });
-    assert_eq!(git(&world.vault(), &["for-each-ref", "refs/regatta/keep"]).lines().count(), 6);
-    assert_eq!(fs::read_dir(world.vault().join("regatta")).unwrap().count(), 0);
+    assert_eq!(
+        git(&world.vault(), &["for-each-ref", "refs/regatta/keep"])
+            .lines()
+            .count(),
+        6
+    );
+    assert_eq!(
+        fs::read_dir(world.vault().join("regatta")).unwrap().count(),
+        0
+    );
     git(&world.vault(), &["fsck", "--strict", "--no-dangling"]);
 }
 
@@ -174,7 +209,9 @@ fn six_attempts_can_be_prepared_and_captured_at_once() {
 fn data_directory_inside_the_users_repository_is_isolated() {
     let world = World::new();
     let inside = regatta_git::GitAdapter::new(world.user().join(".regatta"));
-    let workspace = inside.prepare(&world.repo, A1, &branch("x")).unwrap();
+    let workspace = inside
+        .prepare_workspace(&world.repo, A1, &branch("x"))
+        .unwrap();
     assert_eq!(git(&workspace.path, &["rev-parse", "--show-cdup"]), "");
     assert_eq!(git(&workspace.path, &["status", "--porcelain"]), "");
 }

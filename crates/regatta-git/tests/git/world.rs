@@ -7,16 +7,17 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use regatta_core::ids::{AttemptId, BranchName, CommitId, ProjectName};
-pub(crate) use regatta_core::project::Style;
+pub(crate) use regatta_core::project::CommitStyle;
 use regatta_engine::ports::git::{
-    Authorship, Capture, Git, Move, ReachabilityProof, Repo, Trial, TrunkPermit, Workspace,
+    Authorship, Capture, Git, ProjectRepo, ReachabilityProof, TrialMerge, TrunkMoveResult,
+    TrunkPermit, Workspace,
 };
 use regatta_git::GitAdapter;
 use tempfile::TempDir;
 
 pub(crate) struct World {
     pub(crate) home: TempDir,
-    pub(crate) repo: Repo,
+    pub(crate) repo: ProjectRepo,
     pub(crate) git: GitAdapter,
 }
 
@@ -28,8 +29,13 @@ pub(crate) fn branch(name: &str) -> BranchName {
     BranchName::new(name).unwrap()
 }
 
-pub(crate) fn by(message: &str) -> Authorship {
-    Authorship { name: "amber".into(), email: "amber@regatta.invalid".into(), message: message.into(), seconds: 1000 }
+pub(crate) fn authorship(message: &str) -> Authorship {
+    Authorship {
+        name: "amber".into(),
+        email: "amber@regatta.invalid".into(),
+        message: message.into(),
+        unix_seconds: 1000,
+    }
 }
 
 pub(crate) fn write(path: impl AsRef<Path>, text: impl AsRef<[u8]>) {
@@ -46,9 +52,13 @@ pub(crate) fn make_executable(path: &Path) {
 }
 
 /// Returns a directory in memory where there is one, because these tests sync often.
-pub(crate) fn temp() -> TempDir {
+pub(crate) fn temp_dir() -> TempDir {
     let memory = Path::new("/dev/shm");
-    if memory.is_dir() { tempfile::tempdir_in(memory).unwrap() } else { tempfile::tempdir().unwrap() }
+    if memory.is_dir() {
+        tempfile::tempdir_in(memory).unwrap()
+    } else {
+        tempfile::tempdir().unwrap()
+    }
 }
 
 /// Runs git as a person or an agent would, including hooks.
@@ -58,8 +68,14 @@ pub(crate) fn try_git<S: AsRef<OsStr>>(dir: &Path, args: impl IntoIterator<Item 
         .env("PATH", std::env::var_os("PATH").unwrap())
         .env("HOME", "/nonexistent")
         .env("GIT_CONFIG_NOSYSTEM", "1")
-        .envs([("GIT_AUTHOR_NAME", "Ann"), ("GIT_AUTHOR_EMAIL", "ann@example.org")])
-        .envs([("GIT_COMMITTER_NAME", "Ann"), ("GIT_COMMITTER_EMAIL", "ann@example.org")])
+        .envs([
+            ("GIT_AUTHOR_NAME", "Ann"),
+            ("GIT_AUTHOR_EMAIL", "ann@example.org"),
+        ])
+        .envs([
+            ("GIT_COMMITTER_NAME", "Ann"),
+            ("GIT_COMMITTER_EMAIL", "ann@example.org"),
+        ])
         .current_dir(dir)
         .args(args)
         .output()
@@ -68,8 +84,14 @@ pub(crate) fn try_git<S: AsRef<OsStr>>(dir: &Path, args: impl IntoIterator<Item 
 
 pub(crate) fn git(dir: &Path, args: &[&str]) -> String {
     let output = try_git(dir, args);
-    assert!(output.status.success(), "git {args:?}: {}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8_lossy(&output.stdout).trim_end().to_owned()
+    assert!(
+        output.status.success(),
+        "git {args:?}: {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    String::from_utf8_lossy(&output.stdout)
+        .trim_end()
+        .to_owned()
 }
 
 pub(crate) fn init(dir: &Path, args: &[&str]) {
@@ -87,11 +109,11 @@ impl World {
     /// Creates a repository with `a.txt`, `src/lib.rs` and `run.sh` on `main`, checked out and
     /// clean.
     pub(crate) fn new() -> World {
-        World::made(&[])
+        World::with_init_args(&[])
     }
 
-    pub(crate) fn made(init_args: &[&str]) -> World {
-        let home = temp();
+    pub(crate) fn with_init_args(init_args: &[&str]) -> World {
+        let home = temp_dir();
         let path = home.path().join("user's repo");
         init(&path, init_args);
         write(path.join("a.txt"), "one\n");
@@ -100,16 +122,16 @@ impl World {
         make_executable(&path.join("run.sh"));
         write(path.join(".gitignore"), "*.log\ntarget/\n.env\n");
         commit_all(&path, "start");
-        World::around(home, path)
+        World::with_repo_at(home, path)
     }
 
-    pub(crate) fn around(home: TempDir, path: PathBuf) -> World {
+    pub(crate) fn with_repo_at(home: TempDir, path: PathBuf) -> World {
         let git = GitAdapter::new(home.path().join("data dir"));
-        let repo = Repo {
+        let repo = ProjectRepo {
             project: ProjectName::new("shop").unwrap(),
             path,
             trunk: branch("main"),
-            update_checkout: true,
+            should_update_checkout: true,
             workspace: Default::default(),
         };
         World { home, repo, git }
@@ -128,22 +150,38 @@ impl World {
         self.git.tip(&self.repo).unwrap()
     }
     pub(crate) fn prepare(&self, attempt: AttemptId) -> Workspace {
-        self.git.prepare(&self.repo, attempt, &branch(&format!("regatta/{attempt}"))).unwrap()
+        self.git
+            .prepare_workspace(&self.repo, attempt, &branch(&format!("regatta/{attempt}")))
+            .unwrap()
     }
     pub(crate) fn capture(&self, attempt: AttemptId) -> Capture {
-        self.git.capture(&self.repo, attempt, &by("work")).unwrap()
+        self.git
+            .capture(&self.repo, attempt, &authorship("work"))
+            .unwrap()
     }
-    pub(crate) fn trial(&self, commit: &CommitId) -> Trial {
-        self.git.trial_merge(&self.repo, &self.tip(), commit, &by("land it"), Style::Squash).unwrap()
+    pub(crate) fn trial(&self, commit: &CommitId) -> TrialMerge {
+        self.git
+            .trial_merge(
+                &self.repo,
+                &self.tip(),
+                commit,
+                &authorship("land it"),
+                CommitStyle::Squash,
+            )
+            .unwrap()
     }
     pub(crate) fn clean_trial(&self, commit: &CommitId) -> CommitId {
         match self.trial(commit) {
-            Trial::Clean(merged) => merged,
+            TrialMerge::Clean(merged) => merged,
             other => panic!("{other:?}"),
         }
     }
     /// Returns a commit that changes these files and is ready to land.
-    pub(crate) fn change(&self, attempt: AttemptId, files: &[(&str, &str)]) -> CommitId {
+    pub(crate) fn change_ready_to_land(
+        &self,
+        attempt: AttemptId,
+        files: &[(&str, &str)],
+    ) -> CommitId {
         let workspace = self.prepare(attempt);
         for (path, text) in files {
             write(workspace.path.join(path), text);
@@ -153,20 +191,27 @@ impl World {
     pub(crate) fn permit(&self) -> TrunkPermit {
         TrunkPermit::for_tests(self.repo.project.clone())
     }
-    pub(crate) fn land(&self, old: &CommitId, new: &CommitId) -> Move {
-        self.git.move_trunk(&self.permit(), &self.repo, old, new).unwrap()
+    pub(crate) fn land(&self, old: &CommitId, new: &CommitId) -> TrunkMoveResult {
+        self.git
+            .move_trunk(&self.permit(), &self.repo, old, new)
+            .unwrap()
     }
-    pub(crate) fn unkept(&self, attempt: AttemptId) -> Vec<String> {
-        self.git.unkept(&self.repo, attempt).unwrap()
+    pub(crate) fn uncaptured_paths(&self, attempt: AttemptId) -> Vec<String> {
+        self.git.uncaptured_paths(&self.repo, attempt).unwrap()
     }
-    pub(crate) fn remove(&self, attempt: AttemptId) {
-        self.git.remove_workspace(&ReachabilityProof::for_tests(attempt), &self.repo).unwrap();
+    pub(crate) fn remove_workspace(&self, attempt: AttemptId) {
+        self.git
+            .remove_workspace(&ReachabilityProof::for_tests(attempt), &self.repo)
+            .unwrap();
     }
     pub(crate) fn status(&self) -> String {
         git(self.user(), &["status", "--porcelain"])
     }
     /// Returns a file of a commit in the vault.
-    pub(crate) fn kept(&self, commit: &CommitId, path: &str) -> String {
-        git(&self.vault(), &["cat-file", "blob", &format!("{commit}:{path}")])
+    pub(crate) fn read_from_vault(&self, commit: &CommitId, path: &str) -> String {
+        git(
+            &self.vault(),
+            &["cat-file", "blob", &format!("{commit}:{path}")],
+        )
     }
 }

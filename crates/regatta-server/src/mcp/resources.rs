@@ -7,23 +7,38 @@ use regatta_api::guide;
 use regatta_core::board::Board;
 use serde_json::{Value, json};
 
-use super::{Fault, NOT_FOUND, tools};
-use crate::Shared;
-use crate::calls::Guest;
-use crate::tokens::Visitor;
+use super::{JsonRpcFault, RESOURCE_NOT_FOUND, tools};
+use crate::ServerState;
+use crate::tokens::Principal;
+use crate::verbs::RequestContext;
 
 /// Returns the resources that a caller needs first.
-pub(super) fn list(visitor: &Visitor, board: &Board) -> Vec<Value> {
+pub(super) fn list(visitor: &Principal, board: &Board) -> Vec<Value> {
     let one = |uri: String, name: String, title: &str| json!({ "uri": uri, "name": name, "title": title, "mimeType": "application/json" });
-    let Visitor::Attempt { id, task, .. } = visitor else { return guides().collect() };
+    let Principal::Attempt { id, task, .. } = visitor else {
+        return guide_resources().collect();
+    };
     let mission = board.attempts.get(id).and_then(|it| it.mission);
-    let own = one(format!("regatta://task/{task}"), task.to_string(), "Your task");
-    let mission = mission.map(|it| one(format!("regatta://mission/{it}"), it.to_string(), "Your mission"));
-    std::iter::once(own).chain(mission).chain(guides()).collect()
+    let own = one(
+        format!("regatta://task/{task}"),
+        task.to_string(),
+        "Your task",
+    );
+    let mission = mission.map(|it| {
+        one(
+            format!("regatta://mission/{it}"),
+            it.to_string(),
+            "Your mission",
+        )
+    });
+    std::iter::once(own)
+        .chain(mission)
+        .chain(guide_resources())
+        .collect()
 }
 
 /// Returns the guides as resources.
-fn guides() -> impl Iterator<Item = Value> {
+fn guide_resources() -> impl Iterator<Item = Value> {
     let one = |it: &guide::Guide| {
         let uri = format!("regatta://guide/{}", it.name);
         json!({ "uri": uri, "name": it.name, "title": it.title, "mimeType": "text/markdown" })
@@ -31,7 +46,7 @@ fn guides() -> impl Iterator<Item = Value> {
     guide::GUIDES.iter().map(one)
 }
 
-pub(super) fn templates() -> Vec<Value> {
+pub(super) fn resource_templates() -> Vec<Value> {
     let one = |what: &str, title: &str| {
         json!({
             "uriTemplate": format!("regatta://{what}/{{id}}"),
@@ -47,10 +62,21 @@ pub(super) fn templates() -> Vec<Value> {
     ]
 }
 
-pub(super) async fn read(shared: &Arc<Shared>, guest: Guest, uri: &str) -> Result<Value, Fault> {
-    let parts = uri.strip_prefix("regatta://").and_then(|it| it.split_once('/'));
-    if let Some(guide) = parts.filter(|it| it.0 == "guide").and_then(|it| guide::find(it.1)) {
-        return Ok(json!({ "contents": [{ "uri": uri, "mimeType": "text/markdown", "text": guide.text }] }));
+pub(super) async fn read(
+    shared: &Arc<ServerState>,
+    guest: RequestContext,
+    uri: &str,
+) -> Result<Value, JsonRpcFault> {
+    let parts = uri
+        .strip_prefix("regatta://")
+        .and_then(|it| it.split_once('/'));
+    if let Some(guide) = parts
+        .filter(|it| it.0 == "guide")
+        .and_then(|it| guide::find_guide(it.1))
+    {
+        return Ok(
+            json!({ "contents": [{ "uri": uri, "mimeType": "text/markdown", "text": guide.text }] }),
+        );
     }
     let fits = |kind: &str, id: &str| match kind {
         "task" | "diff" => id.starts_with(['T', 't']),
@@ -58,9 +84,14 @@ pub(super) async fn read(shared: &Arc<Shared>, guest: Guest, uri: &str) -> Resul
         _ => false,
     };
     let Some((kind, id)) = parts.filter(|(kind, id)| fits(kind, id)) else {
-        return Err(Fault::new(NOT_FOUND, "there is no such resource; see resources/templates/list"));
+        return Err(JsonRpcFault::new(
+            RESOURCE_NOT_FOUND,
+            "there is no such resource; see resources/templates/list",
+        ));
     };
     let verb = if kind == "diff" { "diff" } else { "show" };
-    let data = tools::carry_out(shared, guest, verb, &json!({ "id": id })).await?;
-    Ok(json!({ "contents": [{ "uri": uri, "mimeType": "application/json", "text": data.to_string() }] }))
+    let data = tools::call_verb(shared, guest, verb, &json!({ "id": id })).await?;
+    Ok(
+        json!({ "contents": [{ "uri": uri, "mimeType": "application/json", "text": data.to_string() }] }),
+    )
 }

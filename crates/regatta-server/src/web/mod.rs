@@ -2,10 +2,10 @@
 //!
 //! The files are the same for everybody and reveal nothing about the fleet, so they need no token;
 //! Host and Origin are checked as everywhere. All data of the page comes over the API, with a
-//! session ([`enter`]). Only the page's own scripts run (S12): nothing inline, nothing from other
+//! session ([`login`]). Only the page's own scripts run (S12): nothing inline, nothing from other
 //! sites, and only one place that may turn strings into markup.
 
-pub(crate) mod enter; // exchanges a one-time code for a session
+pub(crate) mod login; // exchanges a one-time code for a session
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -17,15 +17,15 @@ use axum::response::{IntoResponse, Response};
 use regatta_api::Problem;
 use sha2::{Digest, Sha256};
 
-use crate::{Shared, problem};
+use crate::{ServerState, problem_response};
 
 include!(concat!(env!("OUT_DIR"), "/web_files.rs"));
 
 /// The index for a `--web-dir` without one.
-const UNBUILT: &str = include_str!("unbuilt.html");
+const UNBUILT_INDEX: &str = include_str!("unbuilt.html");
 
 /// The addresses of pages. All serve the same file, which reads its own address.
-const PAGES: [&str; 12] = [
+const PAGE_PATHS: [&str; 12] = [
     "/",
     "/tasks",
     "/queue",
@@ -40,82 +40,113 @@ const PAGES: [&str; 12] = [
     "/replay",
 ];
 /// Prefixes of the pages of a single thing.
-const OF_ONE: [&str; 3] = ["/t/", "/plan/", "/agents/"];
+const PAGE_PREFIXES: [&str; 3] = ["/t/", "/plan/", "/agents/"];
 
-const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; \
+const PAGE_CSP: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; \
+    connect-src 'self'; \
     worker-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; \
     require-trusted-types-for 'script'; trusted-types regatta";
 
 /// The source of the page's files.
-pub(crate) enum Source {
-    Built,
+pub(crate) enum WebSource {
+    Embedded,
     /// A directory, during development of the page.
-    Dir(PathBuf),
+    Directory(PathBuf),
 }
 
-impl Source {
-    pub(crate) fn of(dir: Option<PathBuf>) -> Source {
-        dir.map_or(Source::Built, Source::Dir)
+impl WebSource {
+    pub(crate) fn from_dir(dir: Option<PathBuf>) -> WebSource {
+        dir.map_or(WebSource::Embedded, WebSource::Directory)
     }
 
     /// Returns a file by its path from the page's root, if it exists.
     fn read(&self, name: &str) -> Option<Vec<u8>> {
         match self {
-            Source::Built => FILES.iter().find(|it| it.0 == name).map(|it| it.1.to_vec()),
-            Source::Dir(dir) => name.split('/').all(plain).then(|| std::fs::read(dir.join(name)).ok()).flatten(),
+            WebSource::Embedded => FILES.iter().find(|it| it.0 == name).map(|it| it.1.to_vec()),
+            WebSource::Directory(dir) => name
+                .split('/')
+                .all(is_plain_name)
+                .then(|| std::fs::read(dir.join(name)).ok())
+                .flatten(),
         }
     }
 
     /// Returns the page's index. For a directory without a page, the index explains how to build
     /// one.
-    fn index(&self) -> Vec<u8> {
-        self.read("index.html").unwrap_or_else(|| UNBUILT.into())
+    fn index_page(&self) -> Vec<u8> {
+        self.read("index.html")
+            .unwrap_or_else(|| UNBUILT_INDEX.into())
     }
 }
 
 /// Returns whether a part of a path is a plain name that cannot lead elsewhere (S6).
-fn plain(part: &str) -> bool {
+fn is_plain_name(part: &str) -> bool {
     !part.is_empty()
         && !part.starts_with('.')
-        && part.bytes().all(|it| it.is_ascii_alphanumeric() || b"-_.".contains(&it))
+        && part
+            .bytes()
+            .all(|it| it.is_ascii_alphanumeric() || b"-_.".contains(&it))
 }
 
-fn is_page(path: &str) -> bool {
+fn is_page_path(path: &str) -> bool {
     let of_one = |it: &str| path.strip_prefix(it).is_some_and(|rest| !rest.is_empty());
-    PAGES.contains(&path) || OF_ONE.iter().any(|it| of_one(it))
+    PAGE_PATHS.contains(&path) || PAGE_PREFIXES.iter().any(|it| of_one(it))
 }
 
-fn is_file(path: &str) -> bool {
+fn is_file_path(path: &str) -> bool {
     path.starts_with("/assets/")
 }
 
 /// Returns whether a request needs no token: the page's files, and the sign-in.
-pub(crate) fn is_open(method: &Method, path: &str) -> bool {
+pub(crate) fn is_public(method: &Method, path: &str) -> bool {
     match *method {
-        Method::GET | Method::HEAD => is_page(path) || is_file(path),
+        Method::GET | Method::HEAD => is_page_path(path) || is_file_path(path),
         Method::POST => path == "/enter",
         _ => false,
     }
 }
 
 /// Serves the page's files; all other requests go on to the API.
-pub(crate) async fn serve(State(shared): State<Arc<Shared>>, request: Request, next: Next) -> Response {
+pub(crate) async fn serve(
+    State(shared): State<Arc<ServerState>>,
+    request: Request,
+    next: Next,
+) -> Response {
     let path = request.uri().path();
-    if ![Method::GET, Method::HEAD].contains(request.method()) || !(is_page(path) || is_file(path)) {
+    if ![Method::GET, Method::HEAD].contains(request.method())
+        || !(is_page_path(path) || is_file_path(path))
+    {
         return next.run(request).await;
     }
-    let (page, name) = (is_page(path), path.trim_start_matches('/').to_owned());
+    let (page, name) = (is_page_path(path), path.trim_start_matches('/').to_owned());
     let headers = request.headers().clone();
     let read = tokio::task::spawn_blocking(move || {
-        let found = if page { Some(shared.web.index()) } else { shared.web.read(&name) };
+        let found = if page {
+            Some(shared.web_source.index_page())
+        } else {
+            shared.web_source.read(&name)
+        };
         // A file name with a hash of the content never gets other content.
-        let lasting = !page && matches!(shared.web, Source::Built) && name.starts_with("assets/");
-        found.map(|it| (it, kind(if page { "index.html" } else { &name }), lasting))
+        let lasting = !page
+            && matches!(shared.web_source, WebSource::Embedded)
+            && name.starts_with("assets/");
+        found.map(|it| {
+            (
+                it,
+                content_type(if page { "index.html" } else { &name }),
+                lasting,
+            )
+        })
     });
     match read.await {
-        Ok(Some((bytes, kind, lasting))) => file(bytes, kind, lasting, &headers),
-        Ok(None) => problem(&Problem::new(404, "no_such_page", "the page has no such file", "load the page again")),
-        Err(error) => problem(&Problem::new(
+        Ok(Some((bytes, kind, lasting))) => file_response(bytes, kind, lasting, &headers),
+        Ok(None) => problem_response(&Problem::new(
+            404,
+            "no_such_page",
+            "the page has no such file",
+            "load the page again",
+        )),
+        Err(error) => problem_response(&Problem::new(
             500,
             "bug",
             format!("the task that reads a file panicked: {error}"),
@@ -124,33 +155,69 @@ pub(crate) async fn serve(State(shared): State<Arc<Shared>>, request: Request, n
     }
 }
 
-fn file(bytes: Vec<u8>, kind: &'static str, lasting: bool, headers: &HeaderMap) -> Response {
-    let hash: String = Sha256::digest(&bytes).iter().take(16).map(|it| format!("{it:02x}")).collect();
+fn file_response(
+    bytes: Vec<u8>,
+    kind: &'static str,
+    lasting: bool,
+    headers: &HeaderMap,
+) -> Response {
+    let hash: String = Sha256::digest(&bytes)
+        .iter()
+        .take(16)
+        .map(|it| format!("{it:02x}"))
+        .collect();
     let tag = format!("\"{hash}\"");
-    let caching = if lasting { "public, max-age=31536000, immutable" } else { "no-cache" };
-    let known = headers.get(header::IF_NONE_MATCH).and_then(|it| it.to_str().ok()) == Some(tag.as_str());
-    let mut response = if known { StatusCode::NOT_MODIFIED.into_response() } else { bytes.into_response() };
+    let caching = if lasting {
+        "public, max-age=31536000, immutable"
+    } else {
+        "no-cache"
+    };
+    let known = headers
+        .get(header::IF_NONE_MATCH)
+        .and_then(|it| it.to_str().ok())
+        == Some(tag.as_str());
+    let mut response = if known {
+        StatusCode::NOT_MODIFIED.into_response()
+    } else {
+        bytes.into_response()
+    };
     let out = response.headers_mut();
     out.insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
     out.insert(header::CACHE_CONTROL, HeaderValue::from_static(caching));
     if let Ok(tag) = HeaderValue::from_str(&tag) {
         out.insert(header::ETAG, tag);
     }
-    out.insert(header::CONTENT_SECURITY_POLICY, HeaderValue::from_static(POLICY));
-    out.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-    out.insert(header::REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
+    out.insert(
+        header::CONTENT_SECURITY_POLICY,
+        HeaderValue::from_static(PAGE_CSP),
+    );
+    out.insert(
+        header::X_CONTENT_TYPE_OPTIONS,
+        HeaderValue::from_static("nosniff"),
+    );
+    out.insert(
+        header::REFERRER_POLICY,
+        HeaderValue::from_static("no-referrer"),
+    );
     for (name, value) in [
         ("cross-origin-opener-policy", "same-origin"),
         ("cross-origin-resource-policy", "same-origin"),
-        ("permissions-policy", "camera=(), geolocation=(), microphone=()"),
+        (
+            "permissions-policy",
+            "camera=(), geolocation=(), microphone=()",
+        ),
     ] {
         out.insert(name, HeaderValue::from_static(value));
     }
     response
 }
 
-fn kind(name: &str) -> &'static str {
-    match Path::new(name).extension().and_then(|it| it.to_str()).unwrap_or_default() {
+fn content_type(name: &str) -> &'static str {
+    match Path::new(name)
+        .extension()
+        .and_then(|it| it.to_str())
+        .unwrap_or_default()
+    {
         "html" => "text/html; charset=utf-8",
         "js" => "text/javascript; charset=utf-8",
         "css" => "text/css; charset=utf-8",
@@ -166,17 +233,34 @@ mod tests {
 
     #[test]
     fn s1_only_the_pages_own_files_need_no_token() {
-        let get = |path: &str| is_open(&Method::GET, path);
-        for open in ["/", "/tasks", "/t/T9", "/plan/T9", "/agents", "/agents/shop/lead", "/assets/x.js"] {
+        let get = |path: &str| is_public(&Method::GET, path);
+        for open in [
+            "/",
+            "/tasks",
+            "/t/T9",
+            "/plan/T9",
+            "/agents",
+            "/agents/shop/lead",
+            "/assets/x.js",
+        ] {
             assert!(get(open), "{open}");
-            assert!(!is_open(&Method::POST, open), "{open}");
+            assert!(!is_public(&Method::POST, open), "{open}");
         }
-        for shut in
-            ["/t/", "/api/v1/", "/api/v1/status", "/api/v1/events", "/metrics", "/me", "/mcp", "/x", "/enter", ""]
-        {
+        for shut in [
+            "/t/",
+            "/api/v1/",
+            "/api/v1/status",
+            "/api/v1/events",
+            "/metrics",
+            "/me",
+            "/mcp",
+            "/x",
+            "/enter",
+            "",
+        ] {
             assert!(!get(shut), "{shut}");
         }
-        assert!(is_open(&Method::POST, "/enter"));
+        assert!(is_public(&Method::POST, "/enter"));
     }
 
     #[test]
@@ -186,15 +270,28 @@ mod tests {
         std::fs::write(dir.path().join("secret"), "x").unwrap();
         std::fs::write(dir.path().join("dist/a.js"), "a").unwrap();
         std::fs::write(dir.path().join("dist/.env"), "x").unwrap();
-        let source = Source::of(Some(dir.path().join("dist")));
+        let source = WebSource::from_dir(Some(dir.path().join("dist")));
         assert_eq!(source.read("a.js"), Some(b"a".to_vec()));
-        for bad in
-            ["../secret", "..", ".env", "/etc/passwd", "", "a.js/", "./a.js", "%2e%2e/secret", "..\\secret", "a\0"]
-        {
+        for bad in [
+            "../secret",
+            "..",
+            ".env",
+            "/etc/passwd",
+            "",
+            "a.js/",
+            "./a.js",
+            "%2e%2e/secret",
+            "..\\secret",
+            "a\0",
+        ] {
             assert_eq!(source.read(bad), None, "{bad}");
         }
         // Without an index, the page explains how to build one.
-        assert!(String::from_utf8(source.index()).unwrap().contains("npm run build"));
+        assert!(
+            String::from_utf8(source.index_page())
+                .unwrap()
+                .contains("npm run build")
+        );
     }
 
     /// S12: the policy allows no inline script and nothing from other sites. A file that is not
@@ -202,25 +299,59 @@ mod tests {
     #[test]
     fn s12_files_have_a_strict_content_security_policy() {
         let asked = HeaderMap::new();
-        let index = file(b"<!doctype html>".to_vec(), kind("index.html"), false, &asked);
+        let index = file_response(
+            b"<!doctype html>".to_vec(),
+            content_type("index.html"),
+            false,
+            &asked,
+        );
         let policy = index.headers()["content-security-policy"].to_str().unwrap();
-        assert!(policy.contains("default-src 'none'") && policy.contains("script-src 'self';"), "{policy}");
-        assert!(!policy.contains("unsafe") && !policy.contains("http"), "{policy}");
+        assert!(
+            policy.contains("default-src 'none'") && policy.contains("script-src 'self';"),
+            "{policy}"
+        );
+        assert!(
+            !policy.contains("unsafe") && !policy.contains("http"),
+            "{policy}"
+        );
         assert_eq!(index.headers()["cache-control"], "no-cache");
-        let script = file(b"1".to_vec(), kind("assets/x.js"), true, &asked);
-        assert_eq!(script.headers()["content-type"], "text/javascript; charset=utf-8");
-        assert!(script.headers()["cache-control"].to_str().unwrap().contains("immutable"));
+        let script = file_response(b"1".to_vec(), content_type("assets/x.js"), true, &asked);
+        assert_eq!(
+            script.headers()["content-type"],
+            "text/javascript; charset=utf-8"
+        );
+        assert!(
+            script.headers()["cache-control"]
+                .to_str()
+                .unwrap()
+                .contains("immutable")
+        );
         let mut again = HeaderMap::new();
         again.insert(header::IF_NONE_MATCH, script.headers()["etag"].clone());
-        assert_eq!(file(b"1".to_vec(), kind("x.js"), true, &again).status(), StatusCode::NOT_MODIFIED);
-        assert_eq!(file(b"2".to_vec(), kind("x.js"), true, &again).status(), StatusCode::OK);
-        assert_eq!(Source::Built.read("assets/no-such-file.js"), None);
-        assert!(FILES.iter().any(|(name, _)| *name == "index.html"), "the build has no page");
+        assert_eq!(
+            file_response(b"1".to_vec(), content_type("x.js"), true, &again).status(),
+            StatusCode::NOT_MODIFIED
+        );
+        assert_eq!(
+            file_response(b"2".to_vec(), content_type("x.js"), true, &again).status(),
+            StatusCode::OK
+        );
+        assert_eq!(WebSource::Embedded.read("assets/no-such-file.js"), None);
+        assert!(
+            FILES.iter().any(|(name, _)| *name == "index.html"),
+            "the build has no page"
+        );
         for (name, bytes) in FILES.iter().filter(|it| it.0.ends_with(".html")) {
             let text = String::from_utf8_lossy(bytes);
-            assert!(!text.contains("<style") && !text.contains(" style=") && !text.contains(" on"), "{name}");
-            assert!(text.matches("<script").count() == text.matches("<script type=\"module\"").count(), "{name}");
+            assert!(
+                !text.contains("<style") && !text.contains(" style=") && !text.contains(" on"),
+                "{name}"
+            );
+            assert!(
+                text.matches("<script").count() == text.matches("<script type=\"module\"").count(),
+                "{name}"
+            );
         }
-        assert!(!UNBUILT.contains("<script"));
+        assert!(!UNBUILT_INDEX.contains("<script"));
     }
 }

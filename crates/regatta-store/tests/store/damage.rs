@@ -5,42 +5,59 @@ use std::fs;
 
 use regatta_engine::ports::store::Store;
 use regatta_store::SqliteStore;
-use regatta_testkit::store_suite::story::everything;
+use regatta_testkit::store_suite::history_fixture::all_steps;
 use rusqlite::Connection;
 
-use crate::support::Place;
+use crate::support::StoreFile;
 
 /// Asserts that the store is refused with a helpful error, and that no byte of it changed.
-fn assert_refused(place: &Place, code: &str, what: &str) {
+fn assert_refused(place: &StoreFile, code: &str, what: &str) {
     let before = fs::read(place.path()).unwrap();
     let opened = SqliteStore::open(&place.path()).map(|_| ());
     let why = opened.expect_err(what);
     assert_eq!(why.code, code, "{what}: {why:?}");
-    assert!(why.what.contains("regatta.db") && why.hint.contains("regatta restore"), "{what}: {why:?}");
-    assert!(!why.what.ends_with('.') && !why.what.contains('\n'), "{what}: {why:?}");
-    assert!(fs::read(place.path()).unwrap() == before, "{what}: the file was changed");
+    assert!(
+        why.message.contains("regatta.db") && why.hint.contains("regatta restore"),
+        "{what}: {why:?}"
+    );
+    assert!(
+        !why.message.ends_with('.') && !why.message.contains('\n'),
+        "{what}: {why:?}"
+    );
+    assert!(
+        fs::read(place.path()).unwrap() == before,
+        "{what}: the file was changed"
+    );
 }
 
 #[test]
 fn file_that_is_no_store_is_refused_and_left_unchanged() {
-    let place = Place::new();
+    let place = StoreFile::new();
     for (what, bytes) in [
         ("zero length", vec![]),
         ("short", b"SQLite format 3\0".to_vec()),
         ("text", b"Dear diary, ".repeat(1000)),
-        ("random bytes", (0..20_000_u32).map(|it| (it.wrapping_mul(2_654_435_761) >> 13) as u8).collect()),
+        (
+            "random bytes",
+            (0..20_000_u32)
+                .map(|it| (it.wrapping_mul(2_654_435_761) >> 13) as u8)
+                .collect(),
+        ),
     ] {
         fs::write(place.path(), bytes).unwrap();
         assert_refused(&place, "corrupt", what);
     }
     fs::remove_file(place.path()).unwrap();
-    Connection::open(place.path()).unwrap().execute_batch("CREATE TABLE songs (title)").unwrap();
+    Connection::open(place.path())
+        .unwrap()
+        .execute_batch("CREATE TABLE songs (title)")
+        .unwrap();
     assert_refused(&place, "corrupt", "another program's database");
 }
 
 #[test]
 fn damaged_store_is_refused_and_left_unchanged() {
-    let sound = fs::read(Place::filled(&everything()).path()).unwrap();
+    let sound = fs::read(StoreFile::with_commits(&all_steps()).path()).unwrap();
     let spoilt = |change: &dyn Fn(&mut Vec<u8>)| {
         let mut bytes = sound.clone();
         change(&mut bytes);
@@ -48,14 +65,26 @@ fn damaged_store_is_refused_and_left_unchanged() {
     };
     let cases = [
         ("truncated to half", spoilt(&|it| it.truncate(it.len() / 2))),
-        ("truncated inside a page", spoilt(&|it| it.truncate(it.len() - 1_000))),
+        (
+            "truncated inside a page",
+            spoilt(&|it| it.truncate(it.len() - 1_000)),
+        ),
         // These ranges are large enough to hit more than free pages, whose content does not matter.
-        ("garbage in the middle", spoilt(&|it| (it.len() / 8..it.len() / 8 * 7).for_each(|at| it[at] = 0xA5))),
-        ("zeroes in the middle", spoilt(&|it| (it.len() / 8..it.len() / 8 * 7).for_each(|at| it[at] = 0))),
-        ("a garbled first page", spoilt(&|it| it[100..4096].fill(0x5A))),
+        (
+            "garbage in the middle",
+            spoilt(&|it| (it.len() / 8..it.len() / 8 * 7).for_each(|at| it[at] = 0xA5)),
+        ),
+        (
+            "zeroes in the middle",
+            spoilt(&|it| (it.len() / 8..it.len() / 8 * 7).for_each(|at| it[at] = 0)),
+        ),
+        (
+            "a garbled first page",
+            spoilt(&|it| it[100..4096].fill(0x5A)),
+        ),
     ];
     for (what, bytes) in cases {
-        let place = Place::new();
+        let place = StoreFile::new();
         fs::write(place.path(), bytes).unwrap();
         assert_refused(&place, "corrupt", what);
     }
@@ -63,22 +92,29 @@ fn damaged_store_is_refused_and_left_unchanged() {
 
 #[test]
 fn error_names_the_newest_backup() {
-    let place = Place::new();
-    fs::create_dir(place.file("backups")).unwrap();
-    fs::write(place.file("backups/hourly-7.db"), "…").unwrap();
+    let place = StoreFile::new();
+    fs::create_dir(place.file_path("backups")).unwrap();
+    fs::write(place.file_path("backups/hourly-7.db"), "…").unwrap();
     fs::write(place.path(), "").unwrap();
-    assert!(
-        place.refused().hint.ends_with(&format!("regatta restore {}", place.file("backups/hourly-7.db").display()))
-    );
+    assert!(place.open_error().hint.ends_with(&format!(
+        "regatta restore {}",
+        place.file_path("backups/hourly-7.db").display()
+    )));
 }
 
 #[test]
 fn store_with_a_missing_table_or_a_foreign_trigger_is_refused() {
-    let place = Place::filled(&everything());
-    place.raw().execute_batch("DROP TABLE waits").unwrap();
+    let place = StoreFile::with_commits(&all_steps());
+    place
+        .raw_connection()
+        .execute_batch("DROP TABLE waits")
+        .unwrap();
     assert_refused(&place, "corrupt", "a table is missing");
-    let place = Place::filled(&everything());
-    place.raw().execute_batch("CREATE TRIGGER bad AFTER INSERT ON events BEGIN DELETE FROM claims; END").unwrap();
+    let place = StoreFile::with_commits(&all_steps());
+    place
+        .raw_connection()
+        .execute_batch("CREATE TRIGGER bad AFTER INSERT ON events BEGIN DELETE FROM claims; END")
+        .unwrap();
     assert_refused(&place, "corrupt", "a trigger was planted");
 }
 
@@ -86,101 +122,147 @@ fn store_with_a_missing_table_or_a_foreign_trigger_is_refused() {
 /// in the log.
 #[test]
 fn d6_a_newer_store_is_refused_and_left_unchanged() {
-    let place = Place::filled(&everything());
-    place.raw().pragma_update(None, "user_version", 99).unwrap();
+    let place = StoreFile::with_commits(&all_steps());
+    place
+        .raw_connection()
+        .pragma_update(None, "user_version", 99)
+        .unwrap();
     assert_refused(&place, "newer_version", "in the file");
 
-    let (open, place) = (Place::filled(&everything()), Place::new());
-    let theirs = open.raw();
+    let (open, place) = (StoreFile::with_commits(&all_steps()), StoreFile::new());
+    let theirs = open.raw_connection();
     theirs.pragma_update(None, "user_version", 107).unwrap();
     for name in ["regatta.db", "regatta.db-wal"] {
-        fs::copy(open.file(name), place.file(name)).unwrap(); // as their crash would leave it
+        // as their crash would leave it
+        fs::copy(open.file_path(name), place.file_path(name)).unwrap();
     }
-    let log = fs::read(place.file("regatta.db-wal")).unwrap();
+    let log = fs::read(place.file_path("regatta.db-wal")).unwrap();
     assert_refused(&place, "newer_version", "in the log");
-    assert!(place.refused().what.contains("schema 107"));
-    assert_eq!(fs::read(place.file("regatta.db-wal")).unwrap(), log);
+    assert!(place.open_error().message.contains("schema 107"));
+    assert_eq!(fs::read(place.file_path("regatta.db-wal")).unwrap(), log);
 }
 
 #[test]
 fn log_without_its_store_is_refused() {
-    let place = Place::new();
-    fs::write(place.file("regatta.db-wal"), "some log").unwrap();
-    assert_eq!(place.refused().code, "corrupt");
+    let place = StoreFile::new();
+    fs::write(place.file_path("regatta.db-wal"), "some log").unwrap();
+    assert_eq!(place.open_error().code, "corrupt");
     assert!(!place.path().exists());
-    assert_eq!(fs::read(place.file("regatta.db-wal")).unwrap(), b"some log");
+    assert_eq!(
+        fs::read(place.file_path("regatta.db-wal")).unwrap(),
+        b"some log"
+    );
 }
 
 /// The leftover of a crash during the creation of a store is replaced.
 #[test]
 fn interrupted_creation_of_a_store_is_repeated() {
-    let place = Place::new();
-    fs::write(place.file("regatta.db.new"), "half").unwrap();
-    fs::write(place.file("regatta.db.new-wal"), "half").unwrap();
+    let place = StoreFile::new();
+    fs::write(place.file_path("regatta.db.new"), "half").unwrap();
+    fs::write(place.file_path("regatta.db.new-wal"), "half").unwrap();
     place.store().check().unwrap();
-    assert!(!place.file("regatta.db.new").exists());
+    assert!(!place.file_path("regatta.db.new").exists());
 }
 
 /// D3: the check finds damage that a load does not read.
 #[test]
 fn d3_the_check_finds_a_gap_a_lost_reference_and_a_bad_row() {
     for (what, damage) in [
-        ("event 5 is missing", "DELETE FROM events WHERE revision = 5"),
-        ("event 1 is missing", "DELETE FROM events WHERE revision = 1"),
-        ("its log ends at", "DELETE FROM events WHERE revision = (SELECT max(revision) FROM events)"),
+        (
+            "event 5 is missing",
+            "DELETE FROM events WHERE revision = 5",
+        ),
+        (
+            "event 1 is missing",
+            "DELETE FROM events WHERE revision = 1",
+        ),
+        (
+            "its log ends at",
+            "DELETE FROM events WHERE revision = (SELECT max(revision) FROM events)",
+        ),
         ("its log ends at", "UPDATE meta SET revision = revision + 1"),
-        ("message_labels", "PRAGMA foreign_keys = 0; INSERT INTO message_labels VALUES ('task', 999)"),
-        ("row 3 of its table events", "UPDATE events SET body = '{}' WHERE revision = 3"),
-        ("row 2 of its table tasks", "UPDATE tasks SET body = 'x' WHERE id = 2"),
+        (
+            "message_labels",
+            "PRAGMA foreign_keys = 0; INSERT INTO message_labels VALUES ('task', 999)",
+        ),
+        (
+            "row 3 of its table events",
+            "UPDATE events SET body = '{}' WHERE revision = 3",
+        ),
+        (
+            "row 2 of its table tasks",
+            "UPDATE tasks SET body = 'x' WHERE id = 2",
+        ),
     ] {
-        let place = Place::filled(&everything());
-        place.raw().execute_batch(damage).unwrap();
+        let place = StoreFile::with_commits(&all_steps());
+        place.raw_connection().execute_batch(damage).unwrap();
         let mut store = place.store();
         let why = store.check().unwrap_err();
         assert_eq!(why.code, "corrupt", "{damage}");
-        assert!(why.what.contains(what), "{damage}: {why:?}");
+        assert!(why.message.contains(what), "{damage}: {why:?}");
     }
 }
 
 /// D3: an index that disagrees with its table passes the quick check at open, but not this check.
 #[test]
 fn d3_the_check_finds_an_index_that_disagrees() {
-    let place = Place::filled(&everything());
-    let hide = "PRAGMA writable_schema = 1; CREATE TABLE aside AS SELECT * FROM sqlite_schema WHERE name = 'attempts_task'; DELETE FROM sqlite_schema WHERE name = 'attempts_task'";
-    place.raw().execute_batch(hide).unwrap();
-    place.raw().execute_batch("UPDATE attempts SET task = 999 WHERE id = 1").unwrap();
+    let place = StoreFile::with_commits(&all_steps());
+    let hide = "PRAGMA writable_schema = 1; CREATE TABLE aside AS SELECT * FROM sqlite_schema \
+        WHERE name = 'attempts_task'; DELETE FROM sqlite_schema WHERE name = 'attempts_task'";
+    place.raw_connection().execute_batch(hide).unwrap();
     place
-        .raw()
-        .execute_batch("PRAGMA writable_schema = 1; INSERT INTO sqlite_schema SELECT * FROM aside; DROP TABLE aside")
+        .raw_connection()
+        .execute_batch("UPDATE attempts SET task = 999 WHERE id = 1")
+        .unwrap();
+    place
+        .raw_connection()
+        .execute_batch(
+            "PRAGMA writable_schema = 1; INSERT INTO sqlite_schema SELECT * FROM \
+            aside; DROP TABLE aside",
+        )
         .unwrap();
     let mut store = place.store();
     let why = store.check().unwrap_err();
-    assert!(why.code == "corrupt" && why.what.contains("attempts_task"), "{why:?}");
+    assert!(
+        why.code == "corrupt" && why.message.contains("attempts_task"),
+        "{why:?}"
+    );
 }
 
 /// D1: a crash cut off the log in the middle of a commit.
 #[test]
 fn d1_a_torn_log_ends_at_the_last_whole_commit() {
-    let steps = everything();
-    let place = Place::new();
+    let steps = all_steps();
+    let place = StoreFile::new();
     let mut store = place.store();
     // While a reader is active, the log does not restart in a quiet moment.
-    let reader = place.raw();
+    let reader = place.raw_connection();
     for step in &steps[..20] {
         store.commit(&step.batch).unwrap();
         if step.board.revision == steps[0].board.revision {
-            reader.execute_batch("BEGIN; SELECT count(*) FROM events").unwrap();
+            reader
+                .execute_batch("BEGIN; SELECT count(*) FROM events")
+                .unwrap();
         }
     }
-    let whole = fs::metadata(place.file("regatta.db-wal")).unwrap().len();
+    let whole = fs::metadata(place.file_path("regatta.db-wal"))
+        .unwrap()
+        .len();
     store.commit(&steps[20].batch).unwrap();
-    let (file, log) = (fs::read(place.path()).unwrap(), fs::read(place.file("regatta.db-wal")).unwrap());
+    let (file, log) = (
+        fs::read(place.path()).unwrap(),
+        fs::read(place.file_path("regatta.db-wal")).unwrap(),
+    );
     for kept in [whole, whole + 1, whole + 4096, log.len() as u64 - 1] {
-        let crashed = Place::new();
+        let crashed = StoreFile::new();
         fs::write(crashed.path(), &file).unwrap();
-        fs::write(crashed.file("regatta.db-wal"), &log[..kept as usize]).unwrap();
+        fs::write(crashed.file_path("regatta.db-wal"), &log[..kept as usize]).unwrap();
         let mut found = SqliteStore::open(&crashed.path()).unwrap();
-        assert!(found.load().unwrap().board == steps[19].board, "cut at {kept} of {}", log.len());
+        assert!(
+            found.load().unwrap().board == steps[19].board,
+            "cut at {kept} of {}",
+            log.len()
+        );
         found.check().unwrap();
         found.commit(&steps[20].batch).unwrap();
     }

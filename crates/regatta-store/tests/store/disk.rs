@@ -8,13 +8,16 @@ use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use regatta_engine::ports::store::{Store, TaskFilter};
-use regatta_store::{Lag, SqliteStore};
-use regatta_testkit::store_suite::story::{Step, everything};
+use regatta_store::{DeferralLimits, SqliteStore};
+use regatta_testkit::store_suite::history_fixture::{CommitStep, all_steps};
 
-use crate::support::{Place, commit_all, directory, mode};
+use crate::support::{StoreFile, commit_all, file_mode, test_dir};
 
 /// Commits until a commit is refused. Returns the number of the refused step and the error.
-fn commit_until_refused(store: &mut SqliteStore, steps: &[Step]) -> (usize, regatta_engine::ports::store::StoreError) {
+fn commit_until_refused(
+    store: &mut SqliteStore,
+    steps: &[CommitStep],
+) -> (usize, regatta_engine::ports::store::StoreError) {
     steps
         .iter()
         .enumerate()
@@ -23,20 +26,23 @@ fn commit_until_refused(store: &mut SqliteStore, steps: &[Step]) -> (usize, rega
 }
 
 /// Puts a long text into one row of each step, which fills small disks quickly.
-fn large(steps: &[Step]) -> Vec<Step> {
+fn with_long_texts(steps: &[CommitStep]) -> Vec<CommitStep> {
     use regatta_core::ids::ChannelName;
     use regatta_core::{bus, command};
-    let mut teller = regatta_testkit::store_suite::story::Teller::default();
+    let mut teller = regatta_testkit::store_suite::history_fixture::HistoryBuilder::default();
     teller.board = steps.last().unwrap().board.clone();
-    teller.now = regatta_core::ids::Now { at: teller.board.at, wall: 1 };
+    teller.now = regatta_core::ids::Now {
+        fleet_ms: teller.board.fleet_ms,
+        unix_ms: 1,
+    };
     for nth in 0..80 {
-        let post = bus::Post {
+        let post = bus::PostMessage {
             channel: ChannelName::new("shop").unwrap(),
             text: format!("{nth} ").repeat(15_000),
             labels: vec![],
             reply_to: None,
         };
-        teller.tell(&command::Actor::Regatta, None, command::Command::Post(post));
+        teller.run(&command::Actor::Regatta, None, command::Command::Post(post));
     }
     teller.steps
 }
@@ -48,8 +54,11 @@ impl SmallDisk {
     /// Mounts the disk. Returns `None` where the tests may not mount one, and prints which test
     /// replaces this one, even where the output of passing tests is hidden.
     fn mount(instead: &str) -> Option<SmallDisk> {
-        let place = directory();
-        let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", "size=12m", "tmpfs"]).arg(place.path()).output();
+        let place = test_dir();
+        let mounted = Command::new("mount")
+            .args(["-t", "tmpfs", "-o", "size=12m", "tmpfs"])
+            .arg(place.path())
+            .output();
         if mounted.is_ok_and(|it| it.status.success()) {
             return Some(SmallDisk(place));
         }
@@ -66,7 +75,11 @@ impl SmallDisk {
     }
 
     fn remount(&self, how: &str) {
-        let done = Command::new("mount").args(["-o", &format!("remount,{how}")]).arg(self.0.path()).output().unwrap();
+        let done = Command::new("mount")
+            .args(["-o", &format!("remount,{how}")])
+            .arg(self.0.path())
+            .output()
+            .unwrap();
         assert!(done.status.success(), "{done:?}");
     }
 }
@@ -81,33 +94,67 @@ impl Drop for SmallDisk {
 /// disk gets space, and the store works again.
 #[test]
 fn full_disk_refuses_commits_until_it_has_space() {
-    let Some(disk) = SmallDisk::mount("the store that may not grow (src/store.rs)") else { return };
-    let steps = everything();
+    let Some(disk) = SmallDisk::mount("the store that may not grow (src/store.rs)") else {
+        return;
+    };
+    let steps = all_steps();
     let mut store = SqliteStore::open(&disk.path()).unwrap();
     commit_all(&mut store, &steps);
-    let large = large(&steps);
+    let large = with_long_texts(&steps);
     let (nth, why) = commit_until_refused(&mut store, &large);
     assert_eq!(why.code, "disk_full", "{why:?}");
     for _ in 0..3 {
-        assert_eq!(store.commit(&large[nth].batch).unwrap_err().code, "disk_full");
+        assert_eq!(
+            store.commit(&large[nth].batch).unwrap_err().code,
+            "disk_full"
+        );
     }
-    assert!(store.load().unwrap().board == large[nth - 1].board, "the board differs from the last acknowledged commit");
-    assert_eq!(store.backup(&disk.path().with_extension("copy")).unwrap_err().code, "disk_full");
-    assert!(!disk.path().with_extension("copy").exists() && !disk.path().with_extension("copy.partial").exists());
+    assert!(
+        store.load().unwrap().board == large[nth - 1].board,
+        "the board differs from the last acknowledged commit"
+    );
+    assert_eq!(
+        store
+            .backup(&disk.path().with_extension("copy"))
+            .unwrap_err()
+            .code,
+        "disk_full"
+    );
+    assert!(
+        !disk.path().with_extension("copy").exists()
+            && !disk.path().with_extension("copy.partial").exists()
+    );
     disk.remount("size=64m");
     commit_all(&mut store, &large[nth..]);
     store.check().unwrap();
     drop(store);
-    assert!(SqliteStore::open(&disk.path()).unwrap().load().unwrap().board == large.last().unwrap().board);
+    assert!(
+        SqliteStore::open(&disk.path())
+            .unwrap()
+            .load()
+            .unwrap()
+            .board
+            == large.last().unwrap().board
+    );
 }
 
 #[test]
 fn store_on_a_read_only_disk_is_refused_as_read_only() {
-    let Some(disk) = SmallDisk::mount("a directory that may not be written") else { return };
+    let Some(disk) = SmallDisk::mount("a directory that may not be written") else {
+        return;
+    };
     drop(SqliteStore::open(&disk.path()).unwrap());
     disk.remount("ro");
-    assert_eq!(SqliteStore::open(&disk.path()).unwrap_err().code, "read_only");
-    assert_eq!(SqliteStore::open(&disk.0.path().join("other.db")).unwrap_err().code, "read_only");
+    assert_eq!(
+        SqliteStore::open(&disk.path()).unwrap_err().code,
+        "read_only"
+    );
+    assert_eq!(
+        SqliteStore::open(&disk.0.path().join("other.db"))
+            .unwrap_err()
+            .code,
+        "read_only"
+    );
     disk.remount("rw");
     SqliteStore::open(&disk.path()).unwrap();
 }
@@ -116,19 +163,26 @@ fn store_on_a_read_only_disk_is_refused_as_read_only() {
 #[test]
 fn store_in_a_directory_without_write_permission_is_refused_as_read_only() {
     use std::os::unix::fs::PermissionsExt;
-    let place = Place::filled(&everything());
-    let mode = |mode| fs::set_permissions(place.file(""), fs::Permissions::from_mode(mode)).unwrap();
+    let place = StoreFile::with_commits(&all_steps());
+    let mode =
+        |mode| fs::set_permissions(place.file_path(""), fs::Permissions::from_mode(mode)).unwrap();
     mode(0o500);
-    let probe = fs::write(place.file("probe"), "");
+    let probe = fs::write(place.file_path("probe"), "");
     if probe.is_ok() {
-        fs::remove_file(place.file("probe")).unwrap();
+        fs::remove_file(place.file_path("probe")).unwrap();
         let _gone = writeln!(
             std::io::stderr(),
-            "NOT RUN: store_in_a_directory_without_write_permission…: root may write anywhere, so a read-only mount replaces it"
+            "NOT RUN: store_in_a_directory_without_write_permission…: root may write anywhere, so \
+            a read-only mount replaces it"
         );
     } else {
-        assert_eq!(SqliteStore::open(&place.file("other.db")).unwrap_err().code, "read_only");
-        assert_eq!(place.refused().code, "read_only");
+        assert_eq!(
+            SqliteStore::open(&place.file_path("other.db"))
+                .unwrap_err()
+                .code,
+            "read_only"
+        );
+        assert_eq!(place.open_error().code, "read_only");
     }
     mode(0o700);
     place.store().check().unwrap();
@@ -137,17 +191,23 @@ fn store_in_a_directory_without_write_permission_is_refused_as_read_only() {
 #[test]
 fn missing_directory_is_named_in_the_error() {
     let why = SqliteStore::open(Path::new("/nowhere/at/all/regatta.db")).unwrap_err();
-    assert!(why.code == "io" && why.what.contains("/nowhere/at/all/regatta.db"), "{why:?}");
+    assert!(
+        why.code == "io" && why.message.contains("/nowhere/at/all/regatta.db"),
+        "{why:?}"
+    );
 }
 
 #[test]
 fn transaction_of_another_program_is_reported_as_a_second_writer() {
-    let steps = everything();
-    let place = Place::new();
+    let steps = all_steps();
+    let place = StoreFile::new();
     let mut store = place.store();
-    let theirs = place.raw();
+    let theirs = place.raw_connection();
     theirs.execute_batch("BEGIN IMMEDIATE").unwrap();
-    assert_eq!(store.commit(&steps[0].batch).unwrap_err().code, "second_writer");
+    assert_eq!(
+        store.commit(&steps[0].batch).unwrap_err().code,
+        "second_writer"
+    );
     theirs.execute_batch("ROLLBACK").unwrap();
     store.commit(&steps[0].batch).unwrap();
 }
@@ -155,14 +215,17 @@ fn transaction_of_another_program_is_reported_as_a_second_writer() {
 /// A reader that remains after the close finds all rows.
 #[test]
 fn closing_a_store_writes_its_deferred_rows() {
-    let steps = everything();
-    let place = Place::behind(Lag { few: 0, most: usize::MAX });
+    let steps = all_steps();
+    let place = StoreFile::with_limits(DeferralLimits {
+        min_rows_to_defer: 0,
+        max_deferred_rows: usize::MAX,
+    });
     let mut store = place.store();
     commit_all(&mut store, &steps);
-    assert!(store.is_behind());
+    assert!(store.has_deferred_rows());
     let history = store.history();
     drop(store);
-    assert!(!place.file("regatta.db-wal").exists());
+    assert!(!place.file_path("regatta.db-wal").exists());
     assert!(!history.tasks(&TaskFilter::default()).unwrap().is_empty());
 }
 
@@ -170,16 +233,22 @@ fn closing_a_store_writes_its_deferred_rows() {
 /// this store are then outdated and are not written.
 #[test]
 fn deferred_rows_do_not_overwrite_rows_of_another_program() {
-    let steps = everything();
+    let steps = all_steps();
     let (mine, theirs) = steps.split_at(60);
-    let place = Place::behind(Lag { few: 0, most: usize::MAX });
+    let place = StoreFile::with_limits(DeferralLimits {
+        min_rows_to_defer: 0,
+        max_deferred_rows: usize::MAX,
+    });
     let mut store = place.store();
     commit_all(&mut store, mine);
     let mut other = SqliteStore::open(&place.path()).unwrap();
-    assert_eq!(store.rest().unwrap_err().code, "second_writer");
+    assert_eq!(store.flush_idle().unwrap_err().code, "second_writer");
     commit_all(&mut other, theirs);
-    assert_eq!(store.rest().unwrap_err().code, "second_writer");
-    assert_eq!(store.commit(&theirs[0].batch).unwrap_err().code, "second_writer");
+    assert_eq!(store.flush_idle().unwrap_err().code, "second_writer");
+    assert_eq!(
+        store.commit(&theirs[0].batch).unwrap_err().code,
+        "second_writer"
+    );
     drop(store);
     other.check().unwrap();
     drop(other);
@@ -189,34 +258,46 @@ fn deferred_rows_do_not_overwrite_rows_of_another_program() {
 /// Deferred rows cannot be read while they cannot be written. The events and the board can be read.
 #[test]
 fn reading_rows_that_cannot_be_written_is_an_error() {
-    let steps = everything();
-    let place = Place::behind(Lag { few: 0, most: usize::MAX });
+    let steps = all_steps();
+    let place = StoreFile::with_limits(DeferralLimits {
+        min_rows_to_defer: 0,
+        max_deferred_rows: usize::MAX,
+    });
     let mut store = place.store();
     commit_all(&mut store, &steps);
-    let theirs = place.raw();
+    let theirs = place.raw_connection();
     theirs.execute_batch("BEGIN IMMEDIATE").unwrap();
     let history = store.history();
     let why = history.tasks(&TaskFilter::default()).unwrap_err();
     assert_eq!(why.code, "second_writer");
-    assert!(why.what.contains("are safe in the log") && !why.hint.is_empty(), "{why:?}");
-    assert!(store.is_behind() && store.rest().is_err());
+    assert!(
+        why.message.contains("are safe in the log") && !why.hint.is_empty(),
+        "{why:?}"
+    );
+    assert!(store.has_deferred_rows() && store.flush_idle().is_err());
     assert!(!history.events(0, 10).unwrap().is_empty());
     assert!(store.load().unwrap().board == steps.last().unwrap().board);
     theirs.execute_batch("ROLLBACK").unwrap();
     assert!(!history.tasks(&TaskFilter::default()).unwrap().is_empty());
-    assert!(!store.is_behind());
+    assert!(!store.has_deferred_rows());
 }
 
 /// A reader in the middle of its work blocks no commit and sees no partial commit.
 #[test]
 fn reader_never_blocks_the_writer() {
-    let steps = everything();
-    let place = Place::new();
+    let steps = all_steps();
+    let place = StoreFile::new();
     let mut store = place.store();
     store.commit(&steps[0].batch).unwrap();
-    let reader = place.raw();
+    let reader = place.raw_connection();
     reader.execute_batch("BEGIN").unwrap();
-    let count = || reader.query_row("SELECT count(*) FROM events", [], |row| row.get::<_, i64>(0)).unwrap();
+    let count = || {
+        reader
+            .query_row("SELECT count(*) FROM events", [], |row| {
+                row.get::<_, i64>(0)
+            })
+            .unwrap()
+    };
     let seen = count();
     commit_all(&mut store, &steps[1..]);
     assert_eq!(count(), seen);
@@ -225,8 +306,8 @@ fn reader_never_blocks_the_writer() {
 /// Eight threads read while one writes, and each answer is the state after a whole commit.
 #[test]
 fn threads_read_while_the_writer_writes() {
-    let steps = everything();
-    let place = Place::new();
+    let steps = all_steps();
+    let place = StoreFile::new();
     let mut store = place.store();
     let history = store.history();
     let done = AtomicBool::new(false);
@@ -237,9 +318,19 @@ fn threads_read_while_the_writer_writes() {
                 loop {
                     let last_round = done.load(Ordering::SeqCst);
                     let events = history.events(seen, usize::MAX).unwrap();
-                    assert!(events.iter().zip(seen + 1..).all(|(it, at)| it.revision == at));
+                    assert!(
+                        events
+                            .iter()
+                            .zip(seen + 1..)
+                            .all(|(it, at)| it.revision == at)
+                    );
                     seen = events.last().map_or(seen, |it| it.revision);
-                    assert!(history.tasks(&TaskFilter::default()).unwrap().is_sorted_by_key(|it| it.id));
+                    assert!(
+                        history
+                            .tasks(&TaskFilter::default())
+                            .unwrap()
+                            .is_sorted_by_key(|it| it.id)
+                    );
                     if last_round {
                         return assert_eq!(seen, steps.last().unwrap().board.revision);
                     }
@@ -255,30 +346,42 @@ fn threads_read_while_the_writer_writes() {
 /// A closed store is one file, so a copy by hand is complete.
 #[test]
 fn closed_store_has_no_log_although_a_reader_remains() {
-    let steps = everything();
-    let place = Place::filled(&steps[..9]);
+    let steps = all_steps();
+    let place = StoreFile::with_commits(&steps[..9]);
     let mut store = place.store();
     let history = store.history();
     assert_eq!(history.events(0, 3).unwrap().len(), 3);
     store.commit(&steps[9].batch).unwrap();
     drop(store);
-    assert!(!place.file("regatta.db-wal").exists());
-    assert_eq!(history.events(0, 3).unwrap().len(), 3, "a remaining reader can still read");
+    assert!(!place.file_path("regatta.db-wal").exists());
+    assert_eq!(
+        history.events(0, 3).unwrap().len(),
+        3,
+        "a remaining reader can still read"
+    );
     assert!(place.store().load().unwrap().board == steps[9].board);
 }
 
 #[test]
 fn files_of_a_store_are_readable_only_by_their_owner() {
-    let steps = everything();
-    let place = Place::new();
+    let steps = all_steps();
+    let place = StoreFile::new();
     let mut store = place.store();
     store.commit(&steps[0].batch).unwrap();
-    store.backup(&place.file("copy.db")).unwrap();
+    store.backup(&place.file_path("copy.db")).unwrap();
     for name in ["regatta.db", "regatta.db-wal", "regatta.db-shm", "copy.db"] {
-        assert_eq!(mode(&place.file(name)), 0o600, "{name}");
+        assert_eq!(file_mode(&place.file_path(name)), 0o600, "{name}");
     }
     drop(store);
-    std::fs::set_permissions(place.path(), std::os::unix::fs::PermissionsExt::from_mode(0o644)).unwrap();
+    std::fs::set_permissions(
+        place.path(),
+        std::os::unix::fs::PermissionsExt::from_mode(0o644),
+    )
+    .unwrap();
     drop(place.store());
-    assert_eq!(mode(&place.path()), 0o600, "opening a store removes the permissions of others");
+    assert_eq!(
+        file_mode(&place.path()),
+        0o600,
+        "opening a store removes the permissions of others"
+    );
 }

@@ -9,22 +9,25 @@
 use regatta_core::board::Board;
 use regatta_core::command::{Command, Request, decide};
 use regatta_core::event::Recorded;
-use regatta_core::extra::{Extra, Real, Value as Extras};
 use regatta_core::ids::{MemberName, Now, ProjectName, TeamName};
-use regatta_core::team::{self, Environment, Member};
+use regatta_core::team::{self, TeamEnvironment, TeamMember};
+use regatta_core::unknown_fields::{ExtraValue as Extras, FloatBits, UnknownFields};
 use regatta_engine::ports::store::Store;
-use regatta_store::{Lag, SqliteStore, restore};
-use regatta_testkit::store_suite::story::{Teller, every_request};
+use regatta_store::{DeferralLimits, SqliteStore, restore};
+use regatta_testkit::store_suite::history_fixture::{HistoryBuilder, all_requests};
 use serde_json::Value;
 
-use crate::support::{Place, commit_all};
+use crate::support::{StoreFile, commit_all};
 
 /// A small random generator, deterministic for a seed.
-struct Dice(u64);
+struct Rng(u64);
 
-impl Dice {
+impl Rng {
     fn roll(&mut self, sides: usize) -> usize {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        self.0 = self
+            .0
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
         (self.0 >> 33) as usize % sides
     }
 
@@ -122,22 +125,38 @@ fn hostile_texts() -> Vec<String> {
 }
 
 /// Unknown fields of a request, some of which are fields of other rows.
-const UNKNOWN_FIELDS: [&str; 12] =
-    ["launch", "again", "created_wall", "deleted_wall", "name", "id", "kind", "data", "extra", "x%y", "", "project"];
+const UNKNOWN_FIELDS: [&str; 12] = [
+    "launch",
+    "again",
+    "created_wall",
+    "deleted_wall",
+    "name",
+    "id",
+    "kind",
+    "data",
+    "extra",
+    "x%y",
+    "",
+    "project",
+];
 
 /// Collects every place in a value where something can be inserted, which is each scalar and each
 /// table.
-fn places(value: &Value, at: &str, found: &mut Vec<String>) {
+fn insertion_points(value: &Value, at: &str, found: &mut Vec<String>) {
     match value {
         Value::Object(fields) => {
             found.push(at.to_owned());
             for (name, value) in fields {
-                places(value, &format!("{at}/{}", name.replace('~', "~0").replace('/', "~1")), found);
+                insertion_points(
+                    value,
+                    &format!("{at}/{}", name.replace('~', "~0").replace('/', "~1")),
+                    found,
+                );
             }
         }
         Value::Array(values) => {
             for (nth, value) in values.iter().enumerate() {
-                places(value, &format!("{at}/{nth}"), found);
+                insertion_points(value, &format!("{at}/{nth}"), found);
             }
         }
         _ => found.push(at.to_owned()),
@@ -146,16 +165,22 @@ fn places(value: &Value, at: &str, found: &mut Vec<String>) {
 
 fn nested(depth: usize) -> Value {
     (0..depth).fold(Value::from("deep"), |value, nth| {
-        if nth % 2 == 0 { Value::from(vec![value]) } else { serde_json::json!({ "x": value }) }
+        if nth % 2 == 0 {
+            Value::from(vec![value])
+        } else {
+            serde_json::json!({ "x": value })
+        }
     })
 }
 
 /// Puts a hostile value somewhere into a command, as a client might send it.
-fn spoil(command: &Value, texts: &[String], dice: &mut Dice) -> Value {
+fn insert_hostile_value(command: &Value, texts: &[String], dice: &mut Rng) -> Value {
     let mut spoilt = command.clone();
     let mut found = Vec::new();
-    places(command, "", &mut found);
-    let place = spoilt.pointer_mut(dice.pick::<String>(&found)).expect("a place that was just found");
+    insertion_points(command, "", &mut found);
+    let place = spoilt
+        .pointer_mut(dice.pick::<String>(&found))
+        .expect("a place that was just found");
     match place {
         Value::Object(fields) => {
             let value = match dice.roll(4) {
@@ -168,7 +193,11 @@ fn spoil(command: &Value, texts: &[String], dice: &mut Dice) -> Value {
         }
         Value::String(text) => {
             let hostile = dice.pick(texts);
-            *text = if dice.roll(3) == 0 { format!("{text}{hostile}") } else { hostile.clone() };
+            *text = if dice.roll(3) == 0 {
+                format!("{text}{hostile}")
+            } else {
+                hostile.clone()
+            };
         }
         other => *other = Value::from(dice.pick(texts).clone()),
     }
@@ -176,24 +205,39 @@ fn spoil(command: &Value, texts: &[String], dice: &mut Dice) -> Value {
 }
 
 /// Parses a command as the server does: from text, with the depth limit of the JSON parser.
-fn read(command: &Value) -> Option<Command> {
+fn parse_command(command: &Value) -> Option<Command> {
     serde_json::from_str(&command.to_string()).ok()
 }
 
 /// Sends the requests of the story with hostile values. Returns the number of accepted values.
-fn tell(seed: u64, teller: &mut Teller) -> usize {
-    let (texts, mut dice, mut granted) = (hostile_texts(), Dice(seed), 0);
-    for (request, now) in every_request() {
-        teller.now = Now { at: now.at.max(teller.now.at), wall: now.wall };
+fn run_hostile_story(seed: u64, teller: &mut HistoryBuilder) -> usize {
+    let (texts, mut dice, mut granted) = (hostile_texts(), Rng(seed), 0);
+    for (request, now) in all_requests() {
+        teller.now = Now {
+            fleet_ms: now.fleet_ms.max(teller.now.fleet_ms),
+            unix_ms: now.unix_ms,
+        };
         let accepts = |board: &Board, command: &Command| {
-            let request = Request { by: request.by.clone(), key: request.key.clone(), command: command.clone() };
-            decide(board, &request, Now { at: teller.now.at + 7, wall: teller.now.wall + 7 }).is_ok()
+            let request = Request {
+                by: request.by.clone(),
+                key: request.key.clone(),
+                command: command.clone(),
+            };
+            decide(
+                board,
+                &request,
+                Now {
+                    fleet_ms: teller.now.fleet_ms + 7,
+                    unix_ms: teller.now.unix_ms + 7,
+                },
+            )
+            .is_ok()
         };
         let mut value = serde_json::to_value(&request.command).unwrap();
         let mut command = request.command.clone();
         for _ in 0..4 {
-            let spoilt = spoil(&value, &texts, &mut dice);
-            if let Some(read) = read(&spoilt)
+            let spoilt = insert_hostile_value(&value, &texts, &mut dice);
+            if let Some(read) = parse_command(&spoilt)
                 && read != command
                 && accepts(&teller.board, &read)
             {
@@ -203,28 +247,45 @@ fn tell(seed: u64, teller: &mut Teller) -> usize {
         }
         // An earlier change may be the reason why this request is refused now.
         if accepts(&teller.board, &command) {
-            teller.tell(&request.by, request.key.as_ref().map(|key| key.as_str()), command);
+            teller.run(
+                &request.by,
+                request.key.as_ref().map(|key| key.as_str()),
+                command,
+            );
         }
     }
     granted
 }
 
-fn assert_kept(store: &mut dyn Store, teller: &Teller, what: &str) {
+fn assert_kept(store: &mut dyn Store, teller: &HistoryBuilder, what: &str) {
     let last = teller.steps.last().unwrap();
     let loaded = store.load().unwrap();
-    assert_eq!(loaded.unreadable, [], "{what}");
-    assert!(loaded.board == last.board && loaded.outbox == last.outbox, "{what}: the board is not what was committed");
-    let recorded: Vec<Recorded> = teller.steps.iter().flat_map(|step| step.batch.events.clone()).collect();
+    assert_eq!(loaded.unreadable_rows, [], "{what}");
+    assert!(
+        loaded.board == last.board && loaded.outbox == last.outbox,
+        "{what}: the board is not what was committed"
+    );
+    let recorded: Vec<Recorded> = teller
+        .steps
+        .iter()
+        .flat_map(|step| step.batch.events.clone())
+        .collect();
     let read = store.history().events(0, usize::MAX).unwrap();
     for (read, recorded) in read.iter().zip(&recorded) {
-        assert!(read == recorded, "{what}: {recorded:?} came back as {read:?}");
+        assert!(
+            read == recorded,
+            "{what}: {recorded:?} came back as {read:?}"
+        );
     }
     assert_eq!(read.len(), recorded.len(), "{what}");
     let mut folded = Board::default();
     for event in &read {
         folded.fold(event);
     }
-    assert!(folded == last.board, "{what}: applying the events does not give the board");
+    assert!(
+        folded == last.board,
+        "{what}: applying the events does not give the board"
+    );
     store.check().unwrap();
 }
 
@@ -232,52 +293,89 @@ fn assert_kept(store: &mut dyn Store, teller: &Teller, what: &str) {
 fn d9_every_accepted_request_is_loaded_again_unchanged() {
     let mut granted = 0;
     for seed in 0..12 {
-        let mut teller = Teller::default();
-        granted += tell(seed, &mut teller);
-        let lag = if seed % 2 == 0 { Lag::USUAL } else { Lag { few: 0, most: usize::MAX } };
-        let place = Place::behind(lag);
+        let mut teller = HistoryBuilder::default();
+        granted += run_hostile_story(seed, &mut teller);
+        let lag = if seed % 2 == 0 {
+            DeferralLimits::DEFAULT
+        } else {
+            DeferralLimits {
+                min_rows_to_defer: 0,
+                max_deferred_rows: usize::MAX,
+            }
+        };
+        let place = StoreFile::with_limits(lag);
         let mut store = place.store();
         commit_all(&mut store, &teller.steps);
         assert_kept(&mut store, &teller, &format!("seed {seed}: committed"));
-        let backup = place.file("copy.db");
+        let backup = place.file_path("copy.db");
         store.backup(&backup).unwrap();
         drop(store);
-        assert_kept(&mut place.store(), &teller, &format!("seed {seed}: opened again"));
-        assert_kept(&mut SqliteStore::open(&backup).unwrap(), &teller, &format!("seed {seed}: backup"));
+        assert_kept(
+            &mut place.store(),
+            &teller,
+            &format!("seed {seed}: opened again"),
+        );
+        assert_kept(
+            &mut SqliteStore::open(&backup).unwrap(),
+            &teller,
+            &format!("seed {seed}: backup"),
+        );
         assert_eq!(restore(&backup, &place.path()).unwrap(), [], "seed {seed}");
         let (restored, last) = (place.store().load().unwrap(), teller.steps.last().unwrap());
-        assert_eq!(restored.unreadable, [], "seed {seed}");
+        assert_eq!(restored.unreadable_rows, [], "seed {seed}");
         let mut board = restored.board;
-        (board.revision, board.at) = (last.board.revision, last.board.at);
-        assert!(board == last.board && restored.outbox == last.outbox, "seed {seed}: restored");
+        (board.revision, board.fleet_ms) = (last.board.revision, last.board.fleet_ms);
+        assert!(
+            board == last.board && restored.outbox == last.outbox,
+            "seed {seed}: restored"
+        );
     }
-    assert!(granted > 500, "only {granted} hostile values were accepted, too few for this test");
+    assert!(
+        granted > 500,
+        "only {granted} hostile values were accepted, too few for this test"
+    );
 }
 
 /// D9: unknown fields of a team come back from the store unchanged, at every level and to the last
 /// bit of a number.
 #[test]
 fn d9_unknown_fields_of_a_team_are_kept_to_the_last_bit() {
-    let mut dice = Dice(8);
-    let mut bits = || (dice.roll(1 << 31) as u64) << 33 ^ (dice.roll(1 << 31) as u64) << 8 ^ dice.roll(256) as u64;
-    let numbers: Vec<f64> = (0..2_000).map(|_| f64::from_bits(bits())).filter(|number| number.is_finite()).collect();
+    let mut dice = Rng(8);
+    let mut bits = || {
+        (dice.roll(1 << 31) as u64) << 33 ^ (dice.roll(1 << 31) as u64) << 8 ^ dice.roll(256) as u64
+    };
+    let numbers: Vec<f64> = (0..2_000)
+        .map(|_| f64::from_bits(bits()))
+        .filter(|number| number.is_finite())
+        .collect();
     assert!(numbers.len() > 1_900, "{}", numbers.len());
     let unknown = |level: &str| {
-        let mut fields = Extra::new();
+        let mut fields = UnknownFields::new();
         fields.insert(
             format!("{level}_numbers"),
-            Extras::List(numbers.iter().map(|it| Extras::Real(Real(*it))).collect()),
+            Extras::List(
+                numbers
+                    .iter()
+                    .map(|it| Extras::F64(FloatBits(*it)))
+                    .collect(),
+            ),
         );
-        fields.insert(format!("{level}_nested"), Extras::Table(Extra::from([("x%y".into(), Extras::Nothing(()))])));
+        fields.insert(
+            format!("{level}_nested"),
+            Extras::Table(UnknownFields::from([("x%y".into(), Extras::Null(()))])),
+        );
         fields
     };
-    let member = |name: &str| Member {
+    let member = |name: &str| TeamMember {
         provider: Some("codex".into()),
         extra: unknown(name),
-        ..Member::named(MemberName::new(name).unwrap())
+        ..TeamMember::named(MemberName::new(name).unwrap())
     };
-    let environment = Environment { extra: unknown("environment"), ..Environment::default() };
-    let wish = team::Create {
+    let environment = TeamEnvironment {
+        extra: unknown("environment"),
+        ..TeamEnvironment::default()
+    };
+    let wish = team::CreateTeam {
         name: TeamName::new("keepers").unwrap(),
         project: ProjectName::new("shop").unwrap(),
         lead: member("amy"),
@@ -285,13 +383,19 @@ fn d9_unknown_fields_of_a_team_are_kept_to_the_last_bit() {
         environments: [("usual".to_owned(), environment)].into(),
         extra: unknown("team"),
     };
-    let mut teller = Teller::default();
-    let (first, now) =
-        every_request().into_iter().find(|(it, _)| matches!(it.command, Command::AddProject(_))).unwrap();
+    let mut teller = HistoryBuilder::default();
+    let (first, now) = all_requests()
+        .into_iter()
+        .find(|(it, _)| matches!(it.command, Command::AddProject(_)))
+        .unwrap();
     teller.now = now;
-    teller.tell(&first.by, None, first.command);
-    teller.tell(&first.by, None, Command::Team(Box::new(team::Ask::Create(wish.clone()))));
-    let place = Place::behind(Lag::USUAL);
+    teller.run(&first.by, None, first.command);
+    teller.run(
+        &first.by,
+        None,
+        Command::Team(Box::new(team::TeamCommand::Create(wish.clone()))),
+    );
+    let place = StoreFile::with_limits(DeferralLimits::DEFAULT);
     commit_all(&mut place.store(), &teller.steps);
     let mut store = place.store();
     let loaded = store.load().unwrap().board;
@@ -300,14 +404,30 @@ fn d9_unknown_fields_of_a_team_are_kept_to_the_last_bit() {
         (&kept.extra, &wish.extra),
         (&kept.lead.extra, &wish.lead.extra),
         (&kept.members[0].extra, &wish.members[0].extra),
-        (&kept.environments["usual"].extra, &wish.environments["usual"].extra),
+        (
+            &kept.environments["usual"].extra,
+            &wish.environments["usual"].extra,
+        ),
     ] {
         let names: Vec<&String> = told.keys().collect();
         assert_eq!(kept.keys().collect::<Vec<_>>(), names);
-        let name = names.into_iter().find(|name| name.ends_with("_numbers")).unwrap();
-        let (Extras::List(kept), Extras::List(told)) = (&kept[name], &told[name]) else { panic!("{name} is not a list") };
-        let changed = kept.iter().zip(told).filter(|(kept, told)| kept != told).count();
-        assert_eq!((kept.len(), changed), (told.len(), 0), "{name}: numbers that changed");
+        let name = names
+            .into_iter()
+            .find(|name| name.ends_with("_numbers"))
+            .unwrap();
+        let (Extras::List(kept), Extras::List(told)) = (&kept[name], &told[name]) else {
+            panic!("{name} is not a list")
+        };
+        let changed = kept
+            .iter()
+            .zip(told)
+            .filter(|(kept, told)| kept != told)
+            .count();
+        assert_eq!(
+            (kept.len(), changed),
+            (told.len(), 0),
+            "{name}: numbers that changed"
+        );
     }
     assert_kept(&mut store, &teller, "unknown fields of a team");
 }

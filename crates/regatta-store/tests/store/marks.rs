@@ -6,24 +6,24 @@ use std::time::{Duration, Instant};
 
 use regatta_engine::ports::store::Store;
 use regatta_store::{SqliteStore, examine, restore};
-use regatta_testkit::store_suite::story::{Step, everything};
+use regatta_testkit::store_suite::history_fixture::{CommitStep, all_steps};
 use serde_json::Value;
 
-use crate::support::{Place, commit_all};
+use crate::support::{StoreFile, commit_all};
 
-const LEAP: u64 = 1 << 32;
+const RESTORE_REVISION_GAP: u64 = 1 << 32;
 
-fn mark(place: &Place) -> Value {
+fn read_mark(place: &StoreFile) -> Value {
     // The file may be replaced while it is read, but it is always whole.
-    serde_json::from_slice(&fs::read(place.file("regatta.db.mark")).unwrap()).unwrap()
+    serde_json::from_slice(&fs::read(place.file_path("regatta.db.mark")).unwrap()).unwrap()
 }
 
 /// Waits until the mark has the wanted content. The time limit only detects that this never
 /// happens.
-fn wait_for_mark(place: &Place, wanted: impl Fn(&Value) -> bool) -> Value {
+fn wait_for_mark(place: &StoreFile, wanted: impl Fn(&Value) -> bool) -> Value {
     let patience = Instant::now() + Duration::from_secs(60);
     loop {
-        let found = mark(place);
+        let found = read_mark(place);
         if wanted(&found) {
             return found;
         }
@@ -33,87 +33,117 @@ fn wait_for_mark(place: &Place, wanted: impl Fn(&Value) -> bool) -> Value {
 }
 
 /// Copies these files of another store into a new directory, as a killed daemon would leave them.
-fn copy(from: &Place, names: &[&str]) -> Place {
-    let to = Place::new();
+fn copy_files(from: &StoreFile, names: &[&str]) -> StoreFile {
+    let to = StoreFile::new();
     for name in names {
-        fs::copy(from.file(name), to.file(name)).unwrap();
+        fs::copy(from.file_path(name), to.file_path(name)).unwrap();
     }
     to
 }
 
-const ALL: [&str; 4] = ["regatta.db", "regatta.db-wal", "regatta.db.mark", "regatta.db.reached"];
+const STORE_FILES: [&str; 4] = [
+    "regatta.db",
+    "regatta.db-wal",
+    "regatta.db.mark",
+    "regatta.db.reached",
+];
 
 /// Returns an open store whose last commits are in its log and whose mark names the log. The reader
 /// keeps the log from restarting.
-fn busy(steps: &[Step]) -> (Place, SqliteStore, rusqlite::Connection) {
-    let place = Place::new();
+fn store_with_full_log(steps: &[CommitStep]) -> (StoreFile, SqliteStore, rusqlite::Connection) {
+    let place = StoreFile::new();
     let mut store = place.store();
     store.commit(&steps[0].batch).unwrap();
-    let reader = place.raw();
-    reader.execute_batch("BEGIN; SELECT count(*) FROM events").unwrap();
+    let reader = place.raw_connection();
+    reader
+        .execute_batch("BEGIN; SELECT count(*) FROM events")
+        .unwrap();
     commit_all(&mut store, &steps[1..]);
     wait_for_mark(&place, |mark| mark["log"].is_u64());
     (place, store, reader)
 }
 
-fn assert_refused(place: &Place, what: &str, word: &str) {
+fn assert_refused(place: &StoreFile, what: &str, word: &str) {
     // SQLite leaves an empty log where there was none.
-    let bytes = || ALL.map(|name| fs::read(place.file(name)).unwrap_or_default());
+    let bytes = || STORE_FILES.map(|name| fs::read(place.file_path(name)).unwrap_or_default());
     let before = bytes();
-    let why = place.refused();
+    let why = place.open_error();
     assert_eq!(why.code, "store_behind", "{what}: {why:?}");
-    assert!(why.what.contains(word) && why.hint.contains("regatta restore"), "{what}: {why:?}");
+    assert!(
+        why.message.contains(word) && why.hint.contains("regatta restore"),
+        "{what}: {why:?}"
+    );
     assert!(bytes() == before, "{what}: a file was changed");
 }
 
 #[test]
 fn d10_a_store_that_lost_its_log_is_refused() {
-    let steps = everything();
-    let (place, _store, _reader) = busy(&steps);
-    let whole = copy(&place, &ALL);
-    assert!(whole.store().load().unwrap().board == steps.last().unwrap().board, "a killed daemon's store is whole");
+    let steps = all_steps();
+    let (place, _store, _reader) = store_with_full_log(&steps);
+    let whole = copy_files(&place, &STORE_FILES);
+    assert!(
+        whole.store().load().unwrap().board == steps.last().unwrap().board,
+        "a killed daemon's store is whole"
+    );
 
-    let lost = copy(&place, &["regatta.db", "regatta.db.mark"]);
+    let lost = copy_files(&place, &["regatta.db", "regatta.db.mark"]);
     assert_refused(&lost, "the log is deleted", "regatta.db-wal is missing");
-    for (what, bytes) in [("empty", vec![]), ("garbage", b"some log".repeat(999)), ("zeroes", vec![0; 9_000])] {
-        let lost = copy(&place, &ALL);
-        fs::write(lost.file("regatta.db-wal"), bytes).unwrap();
+    for (what, bytes) in [
+        ("empty", vec![]),
+        ("garbage", b"some log".repeat(999)),
+        ("zeroes", vec![0; 9_000]),
+    ] {
+        let lost = copy_files(&place, &STORE_FILES);
+        fs::write(lost.file_path("regatta.db-wal"), bytes).unwrap();
         assert_refused(&lost, what, "regatta.db-wal is missing or not this store's");
     }
     // This is the log of another store whose first commit was the same.
-    let (other, _other_store, _other_reader) = busy(&steps);
-    let lost = copy(&place, &ALL);
-    fs::copy(other.file("regatta.db-wal"), lost.file("regatta.db-wal")).unwrap();
-    assert_refused(&lost, "another store's log", "regatta.db-wal is missing or not this store's");
+    let (other, _other_store, _other_reader) = store_with_full_log(&steps);
+    let lost = copy_files(&place, &STORE_FILES);
+    fs::copy(
+        other.file_path("regatta.db-wal"),
+        lost.file_path("regatta.db-wal"),
+    )
+    .unwrap();
+    assert_refused(
+        &lost,
+        "another store's log",
+        "regatta.db-wal is missing or not this store's",
+    );
 
     // The log is damaged in the middle, where SQLite would stop reading silently.
-    let lost = copy(&place, &ALL);
-    let mut log = fs::read(lost.file("regatta.db-wal")).unwrap();
+    let lost = copy_files(&place, &STORE_FILES);
+    let mut log = fs::read(lost.file_path("regatta.db-wal")).unwrap();
     let middle = log.len() / 2;
     log[middle..middle + 64].fill(0xA5);
-    fs::write(lost.file("regatta.db-wal"), log).unwrap();
+    fs::write(lost.file_path("regatta.db-wal"), log).unwrap();
     assert_refused(&lost, "a damaged log", "regatta.db-wal is damaged");
 }
 
 /// Returns the end of each commit in a log, in bytes. A frame whose second number is not 0
 /// completes a commit.
 fn ends_of_commits(log: &[u8]) -> Vec<usize> {
-    const HEADER: usize = 32;
-    const FRAME: usize = 24 + 4096;
-    let frames = (HEADER..).step_by(FRAME).take_while(|start| start + FRAME <= log.len());
-    frames.filter(|start| log[start + 4..start + 8] != [0; 4]).map(|start| start + FRAME).collect()
+    const HEADER_BYTES: usize = 32;
+    const FRAME_BYTES: usize = 24 + 4096;
+    let frames = (HEADER_BYTES..)
+        .step_by(FRAME_BYTES)
+        .take_while(|start| start + FRAME_BYTES <= log.len());
+    frames
+        .filter(|start| log[start + 4..start + 8] != [0; 4])
+        .map(|start| start + FRAME_BYTES)
+        .collect()
 }
 
 /// To SQLite, a log that ends at a whole commit looks complete.
 #[test]
 fn d10_a_log_cut_between_two_commits_is_detected() {
-    let steps = everything();
-    let (place, _store, _reader) = busy(&steps);
-    let log = fs::read(place.file("regatta.db-wal")).unwrap();
+    let steps = all_steps();
+    let (place, _store, _reader) = store_with_full_log(&steps);
+    let log = fs::read(place.file_path("regatta.db-wal")).unwrap();
     let ends = ends_of_commits(&log);
     let cut_at = |end: usize| {
-        let cut = copy(&place, &ALL);
-        fs::write(cut.file("regatta.db-wal"), &log[..end]).unwrap();
+        let cut = copy_files(&place, &STORE_FILES);
+        fs::write(cut.file_path("regatta.db-wal"), &log[..end]).unwrap();
         cut
     };
     let (last, earlier) = ends.split_last().unwrap();
@@ -123,7 +153,10 @@ fn d10_a_log_cut_between_two_commits_is_detected() {
         let cut = cut_at(*end);
         match SqliteStore::open(&cut.path()) {
             // Only rows were cut off, and they are computed again from the events.
-            Ok(mut store) => assert!(store.load().unwrap().board == steps.last().unwrap().board, "cut at {end}"),
+            Ok(mut store) => assert!(
+                store.load().unwrap().board == steps.last().unwrap().board,
+                "cut at {end}"
+            ),
             Err(_) => {
                 assert_refused(&cut, &format!("cut at {end}"), "the fleet had reached");
                 refused += 1;
@@ -136,31 +169,42 @@ fn d10_a_log_cut_between_two_commits_is_detected() {
     // L2: the remaining data can be restored, and continues above all assigned numbers.
     let lost = cut_at(earlier[earlier.len() / 2]);
     restore(&lost.path(), &lost.path()).unwrap();
-    assert!(lost.store().load().unwrap().board.revision >= steps.last().unwrap().board.revision + LEAP);
+    assert!(
+        lost.store().load().unwrap().board.revision
+            >= steps.last().unwrap().board.revision + RESTORE_REVISION_GAP
+    );
 
     // A count of another store, or an empty count after a power cut, is ignored.
     for count in ["", "another 00000000000000009999\n", "\0\0\0"] {
-        let place = copy(&place, &ALL);
-        fs::write(place.file("regatta.db.reached"), count).unwrap();
+        let place = copy_files(&place, &STORE_FILES);
+        fs::write(place.file_path("regatta.db.reached"), count).unwrap();
         place.store();
     }
 }
 
 #[test]
 fn d10_an_old_copy_or_another_store_in_the_place_of_a_store_is_refused() {
-    let steps = everything();
-    let place = Place::new();
+    let steps = all_steps();
+    let place = StoreFile::new();
     let mut store = place.store();
     commit_all(&mut store, &steps[..40]);
-    store.backup(&place.file("old.db")).unwrap();
+    store.backup(&place.file_path("old.db")).unwrap();
     commit_all(&mut store, &steps[40..]);
     drop(store);
     let last = steps.last().unwrap().board.revision;
-    assert_eq!((&mark(&place)["revision"], &mark(&place)["log"]), (&last.into(), &Value::Null), "the mark of a closed store names no log");
-    fs::copy(place.file("old.db"), place.path()).unwrap();
-    assert_refused(&place, "an old copy", &format!("the fleet had reached {last}"));
+    assert_eq!(
+        (&read_mark(&place)["revision"], &read_mark(&place)["log"]),
+        (&last.into(), &Value::Null),
+        "the mark of a closed store names no log"
+    );
+    fs::copy(place.file_path("old.db"), place.path()).unwrap();
+    assert_refused(
+        &place,
+        "an old copy",
+        &format!("the fleet had reached {last}"),
+    );
 
-    let other = Place::new();
+    let other = StoreFile::new();
     commit_all(&mut other.store(), &steps);
     fs::copy(other.path(), place.path()).unwrap();
     assert_refused(&place, "another store", "is not the one of the fleet");
@@ -172,111 +216,134 @@ fn d10_an_old_copy_or_another_store_in_the_place_of_a_store_is_refused() {
 /// L2: the command that the hint names works, and the store continues above every assigned number.
 #[test]
 fn l2_a_store_that_lost_its_log_can_be_restored_from_itself() {
-    let steps = everything();
-    let (place, _store, _reader) = busy(&steps);
-    let reached = mark(&place)["revision"].as_u64().unwrap();
-    let lost = copy(&place, &["regatta.db", "regatta.db.mark"]);
+    let steps = all_steps();
+    let (place, _store, _reader) = store_with_full_log(&steps);
+    let reached = read_mark(&place)["revision"].as_u64().unwrap();
+    let lost = copy_files(&place, &["regatta.db", "regatta.db.mark"]);
     assert_refused(&lost, "the log is deleted", "regatta.db-wal is missing");
     assert_eq!(restore(&lost.path(), &lost.path()).unwrap(), []);
     let mut store = lost.store();
-    assert!(store.load().unwrap().board.revision >= reached + LEAP);
+    assert!(store.load().unwrap().board.revision >= reached + RESTORE_REVISION_GAP);
     store.check().unwrap();
-    assert!(lost.file("backups/replaced-1.db").exists());
+    assert!(lost.file_path("backups/replaced-1.db").exists());
 }
 
 /// A restore writes a new mark before the new store, so that an interrupted restore is detected and
 /// repeated.
 #[test]
 fn d2_a_restore_sets_the_mark_and_can_be_repeated() {
-    let steps = everything();
-    let place = Place::filled(&steps);
-    let backup = place.file("copy.db");
+    let steps = all_steps();
+    let place = StoreFile::with_commits(&steps);
+    let backup = place.file_path("copy.db");
     place.store().backup(&backup).unwrap();
     restore(&backup, &place.path()).unwrap();
     let revision = place.store().load().unwrap().board.revision;
-    assert_eq!(mark(&place)["revision"], revision);
+    assert_eq!(read_mark(&place)["revision"], revision);
 
     // This restore was interrupted after the mark was written.
-    let ahead = serde_json::json!({ "store": mark(&place)["store"], "revision": revision + LEAP, "log": null });
-    fs::write(place.file("regatta.db.mark"), ahead.to_string()).unwrap();
+    let ahead = serde_json::json!({ "store": read_mark(&place)["store"], "revision": revision + RESTORE_REVISION_GAP, "log": null });
+    fs::write(place.file_path("regatta.db.mark"), ahead.to_string()).unwrap();
     assert_refused(&place, "cut off", "the fleet had reached");
     restore(&backup, &place.path()).unwrap();
-    assert!(place.store().load().unwrap().board.revision >= revision + 2 * LEAP, "a number was used twice");
+    assert!(
+        place.store().load().unwrap().board.revision >= revision + 2 * RESTORE_REVISION_GAP,
+        "a number was used twice"
+    );
 
     // A failed restore leaves the mark unchanged.
-    let before = mark(&place);
-    fs::write(place.file("torn.db"), &fs::read(&backup).unwrap()[..9_000]).unwrap();
-    restore(&place.file("torn.db"), &place.path()).unwrap_err();
-    assert_eq!(mark(&place), before);
+    let before = read_mark(&place);
+    fs::write(
+        place.file_path("torn.db"),
+        &fs::read(&backup).unwrap()[..9_000],
+    )
+    .unwrap();
+    restore(&place.file_path("torn.db"), &place.path()).unwrap_err();
+    assert_eq!(read_mark(&place), before);
     place.store();
 }
 
 /// When no commits come, the log is moved into the store, so a copy of the store alone is complete.
 #[test]
 fn d10_an_idle_store_needs_no_log() {
-    let steps = everything();
-    let place = Place::new();
+    let steps = all_steps();
+    let place = StoreFile::new();
     let mut store = place.store();
     commit_all(&mut store, &steps);
     let last = steps.last().unwrap().board.revision;
-    wait_for_mark(&place, |mark| mark["log"].is_null() && mark["revision"] == last);
-    let alone = copy(&place, &["regatta.db", "regatta.db.mark"]);
+    wait_for_mark(&place, |mark| {
+        mark["log"].is_null() && mark["revision"] == last
+    });
+    let alone = copy_files(&place, &["regatta.db", "regatta.db.mark"]);
     assert!(alone.store().load().unwrap().board == steps.last().unwrap().board);
 }
 
 /// If the last mark cannot be written, the log that the old mark names stays.
 #[test]
 fn d10_a_store_whose_mark_could_not_be_written_keeps_its_log() {
-    let steps = everything();
-    let (place, store, reader) = busy(&steps);
+    let steps = all_steps();
+    let (place, store, reader) = store_with_full_log(&steps);
     // A directory in the place of the file that becomes the mark makes writing fail, even for root.
-    fs::create_dir_all(place.file("regatta.db.mark.new/x")).unwrap();
+    fs::create_dir_all(place.file_path("regatta.db.mark.new/x")).unwrap();
     drop(reader);
     drop(store);
-    assert!(mark(&place)["log"].is_u64() && place.file("regatta.db-wal").exists());
-    fs::remove_dir_all(place.file("regatta.db.mark.new")).unwrap();
+    assert!(read_mark(&place)["log"].is_u64() && place.file_path("regatta.db-wal").exists());
+    fs::remove_dir_all(place.file_path("regatta.db.mark.new")).unwrap();
     assert!(place.store().load().unwrap().board == steps.last().unwrap().board);
 }
 
 /// A store of a program that wrote no mark gets a mark. A damaged mark is refused.
 #[test]
 fn store_without_a_mark_gets_one() {
-    let place = Place::filled(&everything());
-    fs::remove_file(place.file("regatta.db.mark")).unwrap();
+    let place = StoreFile::with_commits(&all_steps());
+    fs::remove_file(place.file_path("regatta.db.mark")).unwrap();
     drop(place.store());
-    assert!(mark(&place)["revision"].as_u64() > Some(100));
-    fs::write(place.file("regatta.db.mark"), "{").unwrap();
-    let why = place.refused();
-    assert!(why.code == "corrupt" && why.hint.contains("rm ") && why.what.contains("regatta.db.mark"), "{why:?}");
+    assert!(read_mark(&place)["revision"].as_u64() > Some(100));
+    fs::write(place.file_path("regatta.db.mark"), "{").unwrap();
+    let why = place.open_error();
+    assert!(
+        why.code == "corrupt"
+            && why.hint.contains("rm ")
+            && why.message.contains("regatta.db.mark"),
+        "{why:?}"
+    );
 }
 
 /// `examine` finds everything that would keep a store from opening, and leaves every file
 /// unchanged.
 #[test]
 fn examining_a_store_changes_nothing() {
-    let names = |place: &Place| {
-        let mut names: Vec<_> = fs::read_dir(place.file("")).unwrap().map(|it| it.unwrap().file_name()).collect();
+    let names = |place: &StoreFile| {
+        let mut names: Vec<_> = fs::read_dir(place.file_path(""))
+            .unwrap()
+            .map(|it| it.unwrap().file_name())
+            .collect();
         names.sort();
         names
     };
-    let steps = everything();
-    let closed = Place::filled(&steps);
+    let steps = all_steps();
+    let closed = StoreFile::with_commits(&steps);
     let (before, bytes) = (names(&closed), fs::read(closed.path()).unwrap());
     examine(&closed.path()).unwrap();
-    assert_eq!((names(&closed), fs::read(closed.path()).unwrap()), (before, bytes));
+    assert_eq!(
+        (names(&closed), fs::read(closed.path()).unwrap()),
+        (before, bytes)
+    );
 
-    let (open, _store, _reader) = busy(&steps);
-    let killed = copy(&open, &ALL);
-    let log = fs::read(killed.file("regatta.db-wal")).unwrap();
+    let (open, _store, _reader) = store_with_full_log(&steps);
+    let killed = copy_files(&open, &STORE_FILES);
+    let log = fs::read(killed.file_path("regatta.db-wal")).unwrap();
     examine(&killed.path()).unwrap();
-    assert!(fs::read(killed.file("regatta.db-wal")).unwrap() == log, "the log was changed");
+    assert!(
+        fs::read(killed.file_path("regatta.db-wal")).unwrap() == log,
+        "the log was changed"
+    );
     assert!(killed.store().load().unwrap().board == steps.last().unwrap().board);
 
-    let lost = copy(&open, &["regatta.db", "regatta.db.mark"]);
+    let lost = copy_files(&open, &["regatta.db", "regatta.db.mark"]);
     assert_eq!(examine(&lost.path()).unwrap_err().code, "store_behind");
-    let gone = copy(&open, &["regatta.db.mark"]);
+    let gone = copy_files(&open, &["regatta.db.mark"]);
     assert_eq!(examine(&gone.path()).unwrap_err().code, "store_behind");
-    examine(&Place::new().path()).unwrap();
+    examine(&StoreFile::new().path()).unwrap();
     fs::write(lost.path(), &fs::read(lost.path()).unwrap()[..9_000]).unwrap();
     assert_eq!(examine(&lost.path()).unwrap_err().code, "corrupt");
 }

@@ -3,40 +3,43 @@
 use std::fs;
 
 use regatta_core::board::Board;
-use regatta_core::claim::Mode;
-use regatta_core::command::{Actor, Command, Outcome};
+use regatta_core::claim::ClaimMode;
+use regatta_core::command::{Actor, Command, CommandOutcome};
 use regatta_core::event::Recorded;
 use regatta_core::ids::{AgentName, BranchName, Now, ProjectName, TaskId};
 use regatta_core::pattern::{PathPattern, Uri};
-use regatta_core::schedule::Poll;
-use regatta_core::task::{self, How};
+use regatta_core::schedule::PollRequest;
+use regatta_core::task::{self, AssignMode};
 use regatta_core::{agent, claim, project};
 use regatta_engine::ports::store::Store;
 use regatta_store::{SqliteStore, restore};
-use regatta_testkit::store_suite::story::Teller;
+use regatta_testkit::store_suite::history_fixture::HistoryBuilder;
 
-use crate::support::{Place, commit_all};
+use crate::support::{StoreFile, commit_all};
 
 const FILES: [&str; 4] = ["web/50% off/index.html", "docs/100%.md", "%61.txt", "a.txt"];
 
 /// Returns a story of four running tasks on files with percent signs in their names, and an agent's
 /// own claim.
-fn percent_story() -> Teller {
-    let mut teller = Teller::default();
-    teller.now = Now { at: 1_000, wall: 1_700_000_000_000 };
+fn percent_story() -> HistoryBuilder {
+    let mut teller = HistoryBuilder::default();
+    teller.now = Now {
+        fleet_ms: 1_000,
+        unix_ms: 1_700_000_000_000,
+    };
     let (ann, bob) = (Actor::Person("ann".into()), AgentName::new("bob").unwrap());
     let shop = ProjectName::new("shop").unwrap();
-    teller.tell(&Actor::Regatta, None, Command::Resume { pid: 1 });
-    let added = project::Add {
+    teller.run(&Actor::Regatta, None, Command::Resume { pid: 1 });
+    let added = project::AddProject {
         name: shop.clone(),
         location: "/src/shop".into(),
         trunk: BranchName::new("main").unwrap(),
         validation: vec!["make test".to_owned()],
         validation_timeout_ms: 60_000,
-        settings: project::Settings::default(),
+        settings: project::ProjectSettings::default(),
     };
-    teller.tell(&ann, None, Command::AddProject(added));
-    let register = agent::Register {
+    teller.run(&ann, None, Command::AddProject(added));
+    let register = agent::RegisterAgent {
         name: bob.clone(),
         runtime: agent::Runtime::Outside,
         role: agent::Role::Worker,
@@ -45,50 +48,74 @@ fn percent_story() -> Teller {
         description: String::new(),
         max_tasks: 9,
     };
-    teller.tell(&ann, None, Command::RegisterAgent(register));
+    teller.run(&ann, None, Command::RegisterAgent(register));
     for file in FILES {
-        let task = task::Add {
+        let task = task::AddTask {
             files: vec![PathPattern::new(file).unwrap()],
-            validation: task::Validation { tests: vec!["make test".into()], ..task::Validation::default() },
-            ..serde_json::from_value(serde_json::json!({ "project": "shop", "subject": file })).unwrap()
+            validation: task::Validation {
+                tests: vec!["make test".into()],
+                ..task::Validation::default()
+            },
+            ..serde_json::from_value(serde_json::json!({ "project": "shop", "subject": file }))
+                .unwrap()
         };
-        teller.tell(&ann, None, Command::AddTask { task, assign: None, how: How::Direct });
+        teller.run(
+            &ann,
+            None,
+            Command::AddTask {
+                task,
+                assign: None,
+                how: AssignMode::Direct,
+            },
+        );
     }
     for _ in FILES {
-        let poll = Poll::of(bob.clone());
-        let polled = teller.tell(&Actor::Agent(bob.clone()), None, Command::Poll(poll));
-        assert!(matches!(polled, Outcome::Polled(Some(_))), "{polled:?}");
+        let poll = PollRequest::new(bob.clone());
+        let polled = teller.run(&Actor::Agent(bob.clone()), None, Command::Poll(poll));
+        assert!(
+            matches!(polled, CommandOutcome::Polled(Some(_))),
+            "{polled:?}"
+        );
     }
     let ask = claim::Acquire {
-        owner: claim::Owner::Agent(bob.clone()),
+        owner: claim::ClaimOwner::Agent(bob.clone()),
         uris: vec![Uri::new("file://shop/with%2Fslash").unwrap()],
-        mode: Mode::Exclusive,
+        mode: ClaimMode::Exclusive,
         ttl_ms: 60_000,
         wait_ms: 0,
         memo: "50% file://shop/x".into(),
     };
-    teller.tell(&Actor::Agent(bob), None, Command::Acquire(ask));
+    teller.run(&Actor::Agent(bob), None, Command::Acquire(ask));
     teller
 }
 
 /// Turns a store into one that a program of schema 8 would have written, with unescaped percent
 /// signs of manifests.
-fn age(place: &Place) {
-    let raw = place.raw();
+fn rewrite_as_schema_8(place: &StoreFile) {
+    let raw = place.raw_connection();
     for table in ["claims", "events"] {
-        let changed = raw.execute(&format!("UPDATE {table} SET body = replace(body, '%25', '%')"), []).unwrap();
+        let changed = raw
+            .execute(
+                &format!("UPDATE {table} SET body = replace(body, '%25', '%')"),
+                [],
+            )
+            .unwrap();
         assert!(changed > 0);
     }
     raw.execute_batch("DROP TABLE identity").unwrap();
     raw.pragma_update(None, "user_version", 8).unwrap();
-    fs::remove_file(place.file("regatta.db.mark")).unwrap();
+    fs::remove_file(place.file_path("regatta.db.mark")).unwrap();
 }
 
-fn assert_whole(store: &mut SqliteStore, teller: &Teller) {
+fn assert_complete(store: &mut SqliteStore, teller: &HistoryBuilder) {
     let loaded = store.load().unwrap();
-    assert_eq!(loaded.unreadable, []);
+    assert_eq!(loaded.unreadable_rows, []);
     assert!(loaded.board == teller.board, "the board has changed");
-    let recorded: Vec<Recorded> = teller.steps.iter().flat_map(|step| step.batch.events.clone()).collect();
+    let recorded: Vec<Recorded> = teller
+        .steps
+        .iter()
+        .flat_map(|step| step.batch.events.clone())
+        .collect();
     let read = store.history().events(0, usize::MAX).unwrap();
     assert!(read == recorded, "the events have changed");
     let mut folded = Board::default();
@@ -102,44 +129,80 @@ fn assert_whole(store: &mut SqliteStore, teller: &Teller) {
 #[test]
 fn d9_a_store_with_raw_percent_signs_is_repaired_when_it_is_opened() {
     let teller = percent_story();
-    let held: Vec<&str> = teller.board.claims.values().flat_map(|claim| &claim.uris).map(Uri::as_str).collect();
-    for uri in ["file://shop/%2561.txt", "file://shop/a.txt", "file://shop/docs/100%25.md"] {
+    let held: Vec<&str> = teller
+        .board
+        .claims
+        .values()
+        .flat_map(|claim| &claim.uris)
+        .map(Uri::as_str)
+        .collect();
+    for uri in [
+        "file://shop/%2561.txt",
+        "file://shop/a.txt",
+        "file://shop/docs/100%25.md",
+    ] {
         assert!(held.contains(&uri), "{held:?}");
     }
-    let place = Place::filled(&teller.steps);
-    age(&place);
-    let copy = place.file("old.db");
+    let place = StoreFile::with_commits(&teller.steps);
+    rewrite_as_schema_8(&place);
+    let copy = place.file_path("old.db");
     fs::copy(place.path(), &copy).unwrap();
-    assert_whole(&mut place.store(), &teller);
-    assert_whole(&mut place.store(), &teller); // the repair runs only once
-    assert!(place.file("backups/before-schema-9.db").exists());
+    assert_complete(&mut place.store(), &teller);
+    assert_complete(&mut place.store(), &teller); // the repair runs only once
+    assert!(place.file_path("backups/before-schema-9.db").exists());
 
     // L1: two files are still two files, and neither is claimed twice.
     let board = place.store().load().unwrap().board;
     for (file, task) in FILES.iter().zip(1..) {
-        let uri = Uri::of_file(&ProjectName::new("shop").unwrap(), &PathPattern::new(file).unwrap());
-        let holders: Vec<_> = board.claims.values().filter(|claim| claim.uris.contains(&uri)).collect();
-        let attempt = board.attempts.values().find(|attempt| attempt.task == TaskId(task)).unwrap();
+        let uri = Uri::for_file(
+            &ProjectName::new("shop").unwrap(),
+            &PathPattern::new(file).unwrap(),
+        );
+        let holders: Vec<_> = board
+            .claims
+            .values()
+            .filter(|claim| claim.uris.contains(&uri))
+            .collect();
+        let attempt = board
+            .attempts
+            .values()
+            .find(|attempt| attempt.task == TaskId(task))
+            .unwrap();
         assert_eq!(holders.len(), 1, "{uri}");
-        assert_eq!(holders[0].owner, claim::Owner::Attempt(attempt.id));
+        assert_eq!(holders[0].owner, claim::ClaimOwner::Attempt(attempt.id));
     }
 
     // A backup from that time can be restored too.
-    let elsewhere = Place::new();
+    let elsewhere = StoreFile::new();
     assert_eq!(restore(&copy, &elsewhere.path()).unwrap(), []);
-    assert_eq!(elsewhere.store().load().unwrap().board.claims, teller.board.claims);
+    assert_eq!(
+        elsewhere.store().load().unwrap().board.claims,
+        teller.board.claims
+    );
 }
 
 /// The store was killed with deferred rows. Its events are applied only after the repair.
 #[test]
 fn d9_a_store_with_deferred_rows_is_repaired_before_its_events_are_applied() {
     let teller = percent_story();
-    let (place, crashed) = (Place::behind(regatta_store::Lag { few: 0, most: usize::MAX }), Place::new());
+    let (place, crashed) = (
+        StoreFile::with_limits(regatta_store::DeferralLimits {
+            min_rows_to_defer: 0,
+            max_deferred_rows: usize::MAX,
+        }),
+        StoreFile::new(),
+    );
     let mut store = place.store();
     commit_all(&mut store, &teller.steps);
-    assert!(store.is_behind());
+    assert!(store.has_deferred_rows());
     store.backup(&crashed.path()).unwrap();
-    crashed.raw().execute("UPDATE events SET body = replace(body, '%25', '%')", []).unwrap();
-    crashed.raw().execute_batch("DROP TABLE identity; PRAGMA user_version = 8").unwrap();
-    assert_whole(&mut crashed.store(), &teller);
+    crashed
+        .raw_connection()
+        .execute("UPDATE events SET body = replace(body, '%25', '%')", [])
+        .unwrap();
+    crashed
+        .raw_connection()
+        .execute_batch("DROP TABLE identity; PRAGMA user_version = 8")
+        .unwrap();
+    assert_complete(&mut crashed.store(), &teller);
 }

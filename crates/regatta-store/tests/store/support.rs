@@ -5,97 +5,103 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use regatta_engine::ports::store::{Store, StoreError};
-use regatta_store::{Lag, SqliteStore};
-use regatta_testkit::store_suite::Harness;
-use regatta_testkit::store_suite::story::Step;
+use regatta_store::{DeferralLimits, SqliteStore};
+use regatta_testkit::store_suite::StoreHarness;
+use regatta_testkit::store_suite::history_fixture::CommitStep;
 use rusqlite::Connection;
 use tempfile::TempDir;
 
 /// Returns a directory on a memory file system, if there is one, because these tests sync often.
-pub(crate) fn directory() -> TempDir {
+pub(crate) fn test_dir() -> TempDir {
     let memory = Path::new("/dev/shm");
     if memory.is_dir() {
-        tempfile::tempdir_in(memory).or_else(|_| tempfile::tempdir()).unwrap()
+        tempfile::tempdir_in(memory)
+            .or_else(|_| tempfile::tempdir())
+            .unwrap()
     } else {
         tempfile::tempdir().unwrap()
     }
 }
 
 /// A store in a file, and copies of it.
-pub(crate) struct Place {
+pub(crate) struct StoreFile {
     directory: TempDir,
     copies: usize,
-    lag: Lag,
+    limits: DeferralLimits,
 }
 
-impl Place {
-    pub(crate) fn new() -> Place {
-        Place::behind(Lag::USUAL)
+impl StoreFile {
+    pub(crate) fn new() -> StoreFile {
+        StoreFile::with_limits(DeferralLimits::DEFAULT)
     }
 
     /// Creates a place whose store has these limits for deferred rows.
-    pub(crate) fn behind(lag: Lag) -> Place {
-        Place { directory: directory(), copies: 0, lag }
+    pub(crate) fn with_limits(limits: DeferralLimits) -> StoreFile {
+        StoreFile {
+            directory: test_dir(),
+            copies: 0,
+            limits,
+        }
     }
 
     pub(crate) fn path(&self) -> PathBuf {
         self.directory.path().join("regatta.db")
     }
 
-    pub(crate) fn file(&self, name: &str) -> PathBuf {
+    pub(crate) fn file_path(&self, name: &str) -> PathBuf {
         self.directory.path().join(name)
     }
 
     pub(crate) fn store(&self) -> SqliteStore {
-        SqliteStore::open_with(&self.path(), self.lag).unwrap()
+        SqliteStore::open_with_limits(&self.path(), self.limits).unwrap()
     }
 
     /// Returns the error with which the store is refused.
-    pub(crate) fn refused(&self) -> StoreError {
+    pub(crate) fn open_error(&self) -> StoreError {
         SqliteStore::open(&self.path()).map(|_| ()).unwrap_err()
     }
 
     /// Creates a closed store with these commits.
-    pub(crate) fn filled(steps: &[Step]) -> Place {
-        let place = Place::new();
+    pub(crate) fn with_commits(steps: &[CommitStep]) -> StoreFile {
+        let place = StoreFile::new();
         commit_all(&mut place.store(), steps);
         place
     }
 
     /// Returns a connection to the file without the store's rules.
-    pub(crate) fn raw(&self) -> Connection {
+    pub(crate) fn raw_connection(&self) -> Connection {
         Connection::open(self.path()).unwrap()
     }
 }
 
-pub(crate) fn commit_all(store: &mut dyn Store, steps: &[Step]) {
+pub(crate) fn commit_all(store: &mut dyn Store, steps: &[CommitStep]) {
     for step in steps {
         store.commit(&step.batch).unwrap();
     }
 }
 
-pub(crate) fn mode(path: &Path) -> u32 {
+pub(crate) fn file_mode(path: &Path) -> u32 {
     path.metadata().unwrap().permissions().mode() & 0o777
 }
 
-impl Harness for Place {
+impl StoreHarness for StoreFile {
     fn open(&mut self) -> Box<dyn Store> {
         Box::new(self.store())
     }
 
     /// A process that dies leaves the file and the log as they are at that moment.
-    fn after_crash(&mut self) -> Box<dyn Store> {
+    fn open_after_crash(&mut self) -> Box<dyn Store> {
         self.copies += 1;
-        let copy = self.file(&format!("crash-{}", self.copies));
+        let copy = self.file_path(&format!("crash-{}", self.copies));
         fs::create_dir(&copy).unwrap();
         for name in ["regatta.db", "regatta.db-wal"] {
-            fs::copy(self.file(name), copy.join(name)).unwrap();
+            fs::copy(self.file_path(name), copy.join(name)).unwrap();
         }
-        Box::new(SqliteStore::open_with(&copy.join("regatta.db"), self.lag).unwrap())
+        Box::new(SqliteStore::open_with_limits(&copy.join("regatta.db"), self.limits).unwrap())
     }
 
     fn backup_path(&mut self) -> PathBuf {
-        self.file("backup.db")
+        self.file_path("backup.db")
     }
 
     fn open_backup(&mut self, path: &Path) -> Box<dyn Store> {
@@ -104,17 +110,23 @@ impl Harness for Place {
 
     /// Makes the last write of a commit fail. This is the insertion of events where rows are
     /// deferred, and otherwise the update of the revision.
-    fn while_broken(&mut self, during: &mut dyn FnMut()) {
-        let waits = self.lag.few == 1;
+    fn with_failing_commits(&mut self, during: &mut dyn FnMut()) {
+        let waits = self.limits.min_rows_to_defer == 1;
         let log = ["AFTER INSERT ON events", "AFTER DELETE ON outbox"];
-        let broken = log.into_iter().filter(|_| waits).chain(["BEFORE UPDATE ON meta"]);
+        let broken = log
+            .into_iter()
+            .filter(|_| waits)
+            .chain(["BEFORE UPDATE ON meta"]);
         for (nth, it) in broken.clone().enumerate() {
-            let sql = format!("CREATE TRIGGER broken{nth} {it} BEGIN SELECT RAISE(ABORT, 'broken'); END");
-            self.raw().execute_batch(&sql).unwrap();
+            let sql =
+                format!("CREATE TRIGGER broken{nth} {it} BEGIN SELECT RAISE(ABORT, 'broken'); END");
+            self.raw_connection().execute_batch(&sql).unwrap();
         }
         during();
         for (nth, _) in broken.enumerate() {
-            self.raw().execute_batch(&format!("DROP TRIGGER broken{nth}")).unwrap();
+            self.raw_connection()
+                .execute_batch(&format!("DROP TRIGGER broken{nth}"))
+                .unwrap();
         }
     }
 }

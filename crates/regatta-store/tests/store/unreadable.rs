@@ -4,13 +4,13 @@ use regatta_core::board::Board;
 use regatta_core::command::{Actor, Command, Request, decide};
 use regatta_core::event::Event;
 use regatta_core::ids::{AgentName, Now, TaskId};
-use regatta_core::schedule::Poll;
+use regatta_core::schedule::PollRequest;
 use regatta_engine::ports::store::{MessageFilter, Store, TaskFilter};
-use regatta_store::{Lag, SqliteStore, restore};
-use regatta_testkit::store_suite::story::{Step, everything};
+use regatta_store::{DeferralLimits, SqliteStore, restore};
+use regatta_testkit::store_suite::history_fixture::{CommitStep, all_steps};
 use rusqlite::Connection;
 
-use crate::support::{Place, commit_all};
+use crate::support::{StoreFile, commit_all};
 
 /// The tables with the board's rows, the key of each, and the condition for the rows that the board
 /// needs.
@@ -18,7 +18,11 @@ const TABLES: [(&str, &str, &str); 23] = [
     ("projects", "name", "1"),
     ("agents", "name", "1"),
     ("missions", "id", "live = 1"),
-    ("tasks", "id", "live = 1 AND status NOT IN ('completed', 'cancelled')"),
+    (
+        "tasks",
+        "id",
+        "live = 1 AND status NOT IN ('completed', 'cancelled')",
+    ),
     ("attempts", "id", "live = 1"),
     ("claims", "id", "1"),
     ("waits", "id", "1"),
@@ -41,17 +45,29 @@ const TABLES: [(&str, &str, &str); 23] = [
 ];
 
 /// Does with a board what a daemon does after a start: it resumes, time passes, and agents poll.
-fn live_on(board: &Board, what: &str) {
+fn run_daemon_start(board: &Board, what: &str) {
     let mut board = board.clone();
-    let mut now = Now { at: board.at + 1, wall: 1_800_000_000_000 };
+    let mut now = Now {
+        fleet_ms: board.fleet_ms + 1,
+        unix_ms: 1_800_000_000_000,
+    };
     let polls = ["ann", "bob"].map(|name| {
         let agent = AgentName::new(name).unwrap();
-        Command::Poll(Poll::of(agent))
+        Command::Poll(PollRequest::new(agent))
     });
-    let commands = [Command::Resume { pid: 3 }, Command::Tick].into_iter().chain(polls);
+    let commands = [Command::Resume { pid: 3 }, Command::Tick]
+        .into_iter()
+        .chain(polls);
     for command in commands.chain((0..3).map(|_| Command::Tick)) {
-        now = Now { at: now.at + 3_600_000, wall: now.wall + 3_600_000 };
-        let request = Request { by: Actor::Regatta, key: None, command };
+        now = Now {
+            fleet_ms: now.fleet_ms + 3_600_000,
+            unix_ms: now.unix_ms + 3_600_000,
+        };
+        let request = Request {
+            by: Actor::Regatta,
+            key: None,
+            command,
+        };
         let decided = std::panic::catch_unwind(|| decide(&board, &request, now));
         let decided = decided.unwrap_or_else(|_| panic!("{what}: {:?} panicked", request.command));
         if let Ok(done) = decided {
@@ -63,41 +79,78 @@ fn live_on(board: &Board, what: &str) {
 fn damage(db: &Connection, table: &str, condition: &str) -> Vec<i64> {
     let sql = format!("SELECT row_number() OVER () FROM {table} WHERE {condition}");
     let mut found = db.prepare(&sql).unwrap();
-    found.query_map([], |row| row.get(0)).unwrap().map(Result::unwrap).collect()
+    found
+        .query_map([], |row| row.get(0))
+        .unwrap()
+        .map(Result::unwrap)
+        .collect()
 }
 
 /// Damages every row of every table, one at a time.
-fn spoil_each(steps: &[Step]) -> usize {
-    let (place, mut spoilt) = (Place::filled(steps), 0);
+fn damage_each_row(steps: &[CommitStep]) -> usize {
+    let (place, mut spoilt) = (StoreFile::with_commits(steps), 0);
     let whole = place.store().load().unwrap();
     for (table, key, condition) in TABLES {
-        for nth in damage(&place.raw(), table, condition) {
-            let this = format!("(SELECT body FROM {table} WHERE {condition} LIMIT 1 OFFSET {})", nth - 1);
+        for nth in damage(&place.raw_connection(), table, condition) {
+            let this = format!(
+                "(SELECT body FROM {table} WHERE {condition} LIMIT 1 OFFSET {})",
+                nth - 1
+            );
             let (id, body): (String, String) = place
-                .raw()
-                .query_row(&format!("SELECT CAST({key} AS TEXT), body FROM {table} WHERE body = {this}"), [], |row| {
-                    Ok((row.get(0)?, row.get(1)?))
-                })
+                .raw_connection()
+                .query_row(
+                    &format!("SELECT CAST({key} AS TEXT), body FROM {table} WHERE body = {this}"),
+                    [],
+                    |row| Ok((row.get(0)?, row.get(1)?)),
+                )
                 .unwrap();
             let what = format!("row {id} of {table}");
             let swap = |from: &str, to: &str| {
-                place.raw().execute(&format!("UPDATE {table} SET body = ?2 WHERE body = ?1"), [from, to]).unwrap()
+                place
+                    .raw_connection()
+                    .execute(
+                        &format!("UPDATE {table} SET body = ?2 WHERE body = ?1"),
+                        [from, to],
+                    )
+                    .unwrap()
             };
             if swap(&body, "{\"id\": \"spoilt\"") != 1 {
-                swap("{\"id\": \"spoilt\"", &body); // several rows have the same body, so they cannot be told apart
+                // several rows have the same body, so they cannot be told apart
+                swap("{\"id\": \"spoilt\"", &body);
                 continue;
             }
             spoilt += 1;
             let mut store = place.store();
             let loaded = store.load().unwrap();
-            assert_eq!(loaded.unreadable.len(), 1, "{what}: {:?}", loaded.unreadable);
-            assert_eq!((loaded.unreadable[0].table, &loaded.unreadable[0].id), (table, &id));
+            assert_eq!(
+                loaded.unreadable_rows.len(),
+                1,
+                "{what}: {:?}",
+                loaded.unreadable_rows
+            );
+            assert_eq!(
+                (
+                    loaded.unreadable_rows[0].table,
+                    &loaded.unreadable_rows[0].id
+                ),
+                (table, &id)
+            );
             assert_eq!(loaded.board.revision, whole.board.revision);
-            live_on(&loaded.board, &what);
+            run_daemon_start(&loaded.board, &what);
             let why = store.check().unwrap_err();
-            assert!(why.code == "corrupt" && why.what.contains(&format!("row {id} of its table {table}")), "{why:?}");
+            assert!(
+                why.code == "corrupt"
+                    && why
+                        .message
+                        .contains(&format!("row {id} of its table {table}")),
+                "{why:?}"
+            );
             drop(store);
-            assert_eq!(swap("{\"id\": \"spoilt\"", &body), 1, "the unreadable row was moved");
+            assert_eq!(
+                swap("{\"id\": \"spoilt\"", &body),
+                1,
+                "the unreadable row was moved"
+            );
         }
     }
     assert!(place.store().load().unwrap().board == whole.board);
@@ -106,11 +159,11 @@ fn spoil_each(steps: &[Step]) -> usize {
 
 #[test]
 fn d11_any_unreadable_row_is_set_aside_and_the_rest_is_loaded() {
-    let steps = everything();
-    let mut spoilt = spoil_each(&steps);
+    let steps = all_steps();
+    let mut spoilt = damage_each_row(&steps);
     // At an earlier step other rows are live.
     for nth in (20..steps.len()).step_by(steps.len() / 6) {
-        spoilt += spoil_each(&steps[..nth]);
+        spoilt += damage_each_row(&steps[..nth]);
     }
     assert!(spoilt > 200, "only {spoilt} rows were damaged");
 }
@@ -119,20 +172,36 @@ fn d11_any_unreadable_row_is_set_aside_and_the_rest_is_loaded() {
 /// restore continue past it.
 #[test]
 fn d11_an_unreadable_event_hides_no_other() {
-    let steps = everything();
-    let place = Place::filled(&steps);
-    place.raw().execute_batch("UPDATE events SET body = '{\"kind\":\"x\"}' WHERE revision = 3").unwrap();
+    let steps = all_steps();
+    let place = StoreFile::with_commits(&steps);
+    place
+        .raw_connection()
+        .execute_batch("UPDATE events SET body = '{\"kind\":\"x\"}' WHERE revision = 3")
+        .unwrap();
     let mut store = place.store();
-    assert!(store.load().unwrap().board == steps.last().unwrap().board, "the rows are complete");
-    let recorded: Vec<_> = steps.iter().flat_map(|step| step.batch.events.clone()).collect();
+    assert!(
+        store.load().unwrap().board == steps.last().unwrap().board,
+        "the rows are complete"
+    );
+    let recorded: Vec<_> = steps
+        .iter()
+        .flat_map(|step| step.batch.events.clone())
+        .collect();
     let read = store.history().events(0, usize::MAX).unwrap();
     assert_eq!(read.len(), recorded.len());
     for (read, recorded) in read.iter().zip(&recorded) {
-        assert!(read == recorded || read.revision == 3 && matches!(read.event, Event::Unreadable(_)));
+        assert!(
+            read == recorded
+                || read.revision == 3 && matches!(read.event, Event::EventUnreadable(_))
+        );
     }
     let why = store.check().unwrap_err();
-    assert!(why.what.contains("row 3 of its table events cannot be read"), "{why:?}");
-    let backup = place.file("copy.db");
+    assert!(
+        why.message
+            .contains("row 3 of its table events cannot be read"),
+        "{why:?}"
+    );
+    let backup = place.file_path("copy.db");
     store.backup(&backup).unwrap();
     drop(store);
     let unreadable = restore(&backup, &place.path()).unwrap();
@@ -140,46 +209,89 @@ fn d11_an_unreadable_event_hides_no_other() {
     assert_eq!((unreadable[0].table, &*unreadable[0].id), ("events", "3"));
     let mut store = place.store();
     assert!(store.load().unwrap().board.tasks == steps.last().unwrap().board.tasks);
-    assert_eq!(store.history().events(0, usize::MAX).unwrap().len(), recorded.len());
+    assert_eq!(
+        store.history().events(0, usize::MAX).unwrap().len(),
+        recorded.len()
+    );
 }
 
 /// D11: the rows are behind the events, and an event among them cannot be read. Later events are
 /// applied.
 #[test]
 fn d11_a_store_with_deferred_rows_continues_past_an_unreadable_event() {
-    let steps = everything();
-    let (place, crashed) = (Place::behind(Lag { few: 0, most: usize::MAX }), Place::new());
+    let steps = all_steps();
+    let (place, crashed) = (
+        StoreFile::with_limits(DeferralLimits {
+            min_rows_to_defer: 0,
+            max_deferred_rows: usize::MAX,
+        }),
+        StoreFile::new(),
+    );
     let mut store = place.store();
     commit_all(&mut store, &steps);
-    assert!(store.is_behind());
+    assert!(store.has_deferred_rows());
     store.backup(&crashed.path()).unwrap();
     crashed
-        .raw()
-        .execute_batch("UPDATE events SET body = '[[' WHERE revision = (SELECT max(revision) FROM events) - 1")
+        .raw_connection()
+        .execute_batch(
+            "UPDATE events SET body = '[[' WHERE revision = (SELECT max(revision) FROM events) - 1",
+        )
         .unwrap();
     let mut found = SqliteStore::open(&crashed.path()).unwrap();
     let board = found.load().unwrap().board;
-    assert_eq!(board.revision, steps.last().unwrap().board.revision, "a number would be assigned twice (L2)");
-    live_on(&board, "without an event");
+    assert_eq!(
+        board.revision,
+        steps.last().unwrap().board.revision,
+        "a number would be assigned twice (L2)"
+    );
+    run_daemon_start(&board, "without an event");
 }
 
 /// D11: a bad row does not hide the other rows of a list, and reading it alone is an error.
 #[test]
 fn d11_lists_omit_unreadable_rows_and_reading_one_alone_is_an_error() {
-    let place = Place::filled(&everything());
-    place.raw().execute_batch("UPDATE messages SET body = substr(body, 1, 20) WHERE id = 2").unwrap();
-    place.raw().execute_batch("UPDATE tasks SET body = 'x' WHERE id = 2").unwrap();
+    let place = StoreFile::with_commits(&all_steps());
+    place
+        .raw_connection()
+        .execute_batch("UPDATE messages SET body = substr(body, 1, 20) WHERE id = 2")
+        .unwrap();
+    place
+        .raw_connection()
+        .execute_batch("UPDATE tasks SET body = 'x' WHERE id = 2")
+        .unwrap();
     let store = place.store();
     let history = store.history();
     let count = |table: &str| -> usize {
-        place.raw().query_row(&format!("SELECT count(*) FROM {table}"), [], |row| row.get::<_, i64>(0)).unwrap()
-            as usize
+        place
+            .raw_connection()
+            .query_row(&format!("SELECT count(*) FROM {table}"), [], |row| {
+                row.get::<_, i64>(0)
+            })
+            .unwrap() as usize
     };
-    let messages = MessageFilter { limit: 1_000, ..MessageFilter::default() };
-    assert_eq!(history.messages(&messages).unwrap().len(), count("messages") - 1);
-    let since = MessageFilter { since: Some(1), ..messages };
-    assert_eq!(history.messages(&since).unwrap().len(), count("messages") - 1);
-    assert_eq!(history.tasks(&TaskFilter::default()).unwrap().len(), count("tasks") - 1);
+    let messages = MessageFilter {
+        limit: 1_000,
+        ..MessageFilter::default()
+    };
+    assert_eq!(
+        history.messages(&messages).unwrap().len(),
+        count("messages") - 1
+    );
+    let since = MessageFilter {
+        since_unix_ms: Some(1),
+        ..messages
+    };
+    assert_eq!(
+        history.messages(&since).unwrap().len(),
+        count("messages") - 1
+    );
+    assert_eq!(
+        history.tasks(&TaskFilter::default()).unwrap().len(),
+        count("tasks") - 1
+    );
     let why = history.task(TaskId(2)).unwrap_err();
-    assert!(why.code == "corrupt" && why.what.contains("row 2 of its table tasks"), "{why:?}");
+    assert!(
+        why.code == "corrupt" && why.message.contains("row 2 of its table tasks"),
+        "{why:?}"
+    );
 }

@@ -2,19 +2,33 @@
 
 use super::*;
 
-pub(super) fn between(world: &mut World, attempts: &[AttemptId], tip: &CommitId) -> Result<Vec<Collision>, GitError> {
+pub(super) fn collisions_between(
+    world: &mut FakeRepos,
+    attempts: &[AttemptId],
+    tip: &CommitId,
+) -> Result<Vec<WorkspaceCollision>, GitError> {
     let mut found = Vec::new();
-    let spaces: Vec<(AttemptId, Space)> =
-        attempts.iter().filter_map(|it| Some((*it, world.spaces.get(it)?.clone()))).collect();
+    let spaces: Vec<(AttemptId, FakeWorkspace)> = attempts
+        .iter()
+        .filter_map(|it| Some((*it, world.workspaces.get(it)?.clone())))
+        .collect();
     for (nth, (one, mine)) in spaces.iter().enumerate() {
-        let base = world.files(&mine.base);
+        let base = world.files_of(&mine.base);
         for (other, theirs) in &spaces[nth + 1..] {
-            if let Err(paths) = merge(&base, &mine.files, &theirs.files) {
-                found.push(Collision { one: *one, other: Some(*other), paths });
+            if let Err(paths) = merge_trees(&base, &mine.files, &theirs.files) {
+                found.push(WorkspaceCollision {
+                    attempt: *one,
+                    other_attempt: Some(*other),
+                    paths,
+                });
             }
         }
-        if let Err(paths) = merge(&base, &world.files(tip), &mine.files) {
-            found.push(Collision { one: *one, other: None, paths });
+        if let Err(paths) = merge_trees(&base, &world.files_of(tip), &mine.files) {
+            found.push(WorkspaceCollision {
+                attempt: *one,
+                other_attempt: None,
+                paths,
+            });
         }
     }
     Ok(found)

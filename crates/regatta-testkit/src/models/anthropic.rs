@@ -3,55 +3,73 @@
 
 use serde_json::{Value, json};
 
-use super::asked::{Api, Asked, Entry, Offer, Role, now, text_of};
-use super::script::{Failure, Usage};
-use super::server::Answer;
+use super::request::{
+    ConversationEntry, ModelApi, ModelRequest, OfferedTool, SpeakerRole, content_text, unix_seconds,
+};
+use super::script::{ModelFailure, ModelUsage};
+use super::server::ModelAnswer;
 
-pub(super) fn read(body: &Value) -> Asked {
+pub(super) fn parse_request(body: &Value) -> ModelRequest {
     let mut said = vec![];
     if !body["system"].is_null() {
-        said.push(Entry { role: Role::System, text: text_of(&body["system"]) });
+        said.push(ConversationEntry {
+            role: SpeakerRole::System,
+            text: content_text(&body["system"]),
+        });
     }
     for message in body["messages"].as_array().into_iter().flatten() {
         let role = match message["role"].as_str() {
-            Some("assistant") => Role::Model,
-            Some("system") => Role::System,
-            _ => Role::User,
+            Some("assistant") => SpeakerRole::Model,
+            Some("system") => SpeakerRole::System,
+            _ => SpeakerRole::User,
         };
-        let (results, rest): (Vec<&Value>, Vec<&Value>) =
-            message["content"].as_array().into_iter().flatten().partition(|it| it["type"] == "tool_result");
+        let (results, rest): (Vec<&Value>, Vec<&Value>) = message["content"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .partition(|it| it["type"] == "tool_result");
         for result in &results {
-            said.push(Entry { role: Role::Tool, text: text_of(&result["content"]) });
+            said.push(ConversationEntry {
+                role: SpeakerRole::Tool,
+                text: content_text(&result["content"]),
+            });
         }
         let text = match &message["content"] {
             Value::String(text) => text.clone(),
-            _ => rest.iter().map(|it| text_of(it)).collect::<Vec<_>>().join("\n"),
+            _ => rest
+                .iter()
+                .map(|it| content_text(it))
+                .collect::<Vec<_>>()
+                .join("\n"),
         };
         if results.is_empty() || !text.is_empty() {
-            said.push(Entry { role, text });
+            said.push(ConversationEntry { role, text });
         }
     }
     let tools = body["tools"].as_array().into_iter().flatten();
-    Asked {
-        api: Api::Anthropic,
+    ModelRequest {
+        api: ModelApi::Anthropic,
         model: body["model"].as_str().unwrap_or_default().into(),
-        stream: body["stream"] == true,
+        is_streamed: body["stream"] == true,
         tools: tools
-            .map(|it| Offer {
+            .map(|it| OfferedTool {
                 name: it["name"].as_str().unwrap_or_default().into(),
                 schema: it["input_schema"].clone(),
-                ..Offer::default()
+                ..OfferedTool::default()
             })
             .collect(),
-        said,
-        schema: [&body["output_config"]["format"]["schema"], &body["output_format"]["schema"]]
-            .into_iter()
-            .find(|it| it.is_object())
-            .cloned(),
+        conversation: said,
+        schema: [
+            &body["output_config"]["format"]["schema"],
+            &body["output_format"]["schema"],
+        ]
+        .into_iter()
+        .find(|it| it.is_object())
+        .cloned(),
     }
 }
 
-fn usage(usage: &Usage, output: u64) -> Value {
+fn usage_json(usage: &ModelUsage, output: u64) -> Value {
     json!({
         "input_tokens": usage.input,
         "cache_creation_input_tokens": usage.cache_write,
@@ -61,21 +79,23 @@ fn usage(usage: &Usage, output: u64) -> Value {
     })
 }
 
-fn blocks(answer: &Answer) -> Vec<Value> {
+fn content_blocks(answer: &ModelAnswer) -> Vec<Value> {
     let mut blocks = vec![];
-    if !answer.thought.is_empty() {
-        blocks.push(json!({"type": "thinking", "thinking": answer.thought, "signature": "c2NyaXB0ZWQ="}));
+    if !answer.reasoning.is_empty() {
+        blocks.push(
+            json!({"type": "thinking", "thinking": answer.reasoning, "signature": "c2NyaXB0ZWQ="}),
+        );
     }
     if !answer.text.is_empty() {
         blocks.push(json!({"type": "text", "text": answer.text}));
     }
     for call in &answer.calls {
-        blocks.push(json!({"type": "tool_use", "id": call.id, "name": call.name, "input": call.fields()}));
+        blocks.push(json!({"type": "tool_use", "id": call.id, "name": call.name, "input": call.input_json()}));
     }
     blocks
 }
 
-fn message(answer: &Answer, content: Vec<Value>, stop: Value, output: u64) -> Value {
+fn message_json(answer: &ModelAnswer, content: Vec<Value>, stop: Value, output: u64) -> Value {
     json!({
         "id": format!("msg_{}", answer.id),
         "type": "message",
@@ -84,40 +104,62 @@ fn message(answer: &Answer, content: Vec<Value>, stop: Value, output: u64) -> Va
         "content": content,
         "stop_reason": stop,
         "stop_sequence": null,
-        "usage": usage(&answer.usage, output),
+        "usage": usage_json(&answer.usage, output),
     })
 }
 
-fn stop(answer: &Answer) -> &'static str {
-    if answer.calls.is_empty() { "end_turn" } else { "tool_use" }
+fn stop_reason(answer: &ModelAnswer) -> &'static str {
+    if answer.calls.is_empty() {
+        "end_turn"
+    } else {
+        "tool_use"
+    }
 }
 
-pub(super) fn whole(answer: &Answer) -> Value {
-    message(answer, blocks(answer), json!(stop(answer)), answer.usage.output)
+pub(super) fn complete_answer(answer: &ModelAnswer) -> Value {
+    message_json(
+        answer,
+        content_blocks(answer),
+        json!(stop_reason(answer)),
+        answer.usage.output,
+    )
 }
 
-pub(super) fn events(answer: &Answer) -> Vec<String> {
-    let mut events = vec![json!({"type": "message_start", "message": message(answer, vec![], Value::Null, 1)})];
+pub(super) fn stream_events(answer: &ModelAnswer) -> Vec<String> {
+    let mut events = vec![
+        json!({"type": "message_start", "message": message_json(answer, vec![], Value::Null, 1)}),
+    ];
     events.push(json!({"type": "ping"}));
-    for (index, block) in blocks(answer).into_iter().enumerate() {
+    for (index, block) in content_blocks(answer).into_iter().enumerate() {
         let (empty, deltas): (Value, Vec<Value>) = match block["type"].as_str() {
             Some("thinking") => {
                 let mut deltas: Vec<Value> = answer
-                    .pieces(&answer.thought)
+                    .text_pieces(&answer.reasoning)
                     .map(|it| json!({"type": "thinking_delta", "thinking": it}))
                     .collect();
                 deltas.push(json!({"type": "signature_delta", "signature": block["signature"]}));
-                (json!({"type": "thinking", "thinking": "", "signature": ""}), deltas)
+                (
+                    json!({"type": "thinking", "thinking": "", "signature": ""}),
+                    deltas,
+                )
             }
             Some("text") => (
                 json!({"type": "text", "text": ""}),
-                answer.pieces(&answer.text).map(|it| json!({"type": "text_delta", "text": it})).collect(),
+                answer
+                    .text_pieces(&answer.text)
+                    .map(|it| json!({"type": "text_delta", "text": it}))
+                    .collect(),
             ),
             _ => {
                 let input = block["input"].to_string();
-                let deltas =
-                    answer.pieces(&input).map(|it| json!({"type": "input_json_delta", "partial_json": it})).collect();
-                (json!({"type": "tool_use", "id": block["id"], "name": block["name"], "input": {}}), deltas)
+                let deltas = answer
+                    .text_pieces(&input)
+                    .map(|it| json!({"type": "input_json_delta", "partial_json": it}))
+                    .collect();
+                (
+                    json!({"type": "tool_use", "id": block["id"], "name": block["name"], "input": {}}),
+                    deltas,
+                )
             }
         };
         events.push(json!({"type": "content_block_start", "index": index, "content_block": empty}));
@@ -128,58 +170,102 @@ pub(super) fn events(answer: &Answer) -> Vec<String> {
     }
     events.push(json!({
         "type": "message_delta",
-        "delta": {"stop_reason": stop(answer), "stop_sequence": null},
-        "usage": usage(&answer.usage, answer.usage.output),
+        "delta": {"stop_reason": stop_reason(answer), "stop_sequence": null},
+        "usage": usage_json(&answer.usage, answer.usage.output),
     }));
     events.push(json!({"type": "message_stop"}));
-    events.iter().map(|it| format!("event: {}\ndata: {it}\n\n", it["type"].as_str().unwrap_or_default())).collect()
+    events
+        .iter()
+        .map(|it| {
+            format!(
+                "event: {}\ndata: {it}\n\n",
+                it["type"].as_str().unwrap_or_default()
+            )
+        })
+        .collect()
 }
 
-pub(super) fn failure(failure: &Failure) -> (Vec<(String, String)>, Value) {
+pub(super) fn failure_answer(failure: &ModelFailure) -> (Vec<(String, String)>, Value) {
     let kind = match failure {
-        Failure::Auth => "authentication_error",
-        Failure::RateLimited { .. } | Failure::UsedUp { .. } => "rate_limit_error",
-        Failure::ContextFull => "invalid_request_error",
-        Failure::Broken => "api_error",
-        Failure::Overloaded => "overloaded_error",
+        ModelFailure::Auth => "authentication_error",
+        ModelFailure::RateLimited { .. } | ModelFailure::QuotaExhausted { .. } => {
+            "rate_limit_error"
+        }
+        ModelFailure::ContextFull => "invalid_request_error",
+        ModelFailure::ServerError => "api_error",
+        ModelFailure::Overloaded => "overloaded_error",
     };
     let mut headers = vec![];
-    if let Some(reset) = failure.reset() {
+    if let Some(reset) = failure.resets_after() {
         let seconds = reset.as_secs().max(1);
         let mut add = |name: &str, value: String| headers.push((name.to_owned(), value));
         add("retry-after", seconds.to_string());
         add("anthropic-ratelimit-requests-limit", "50".into());
         add("anthropic-ratelimit-requests-remaining", "0".into());
-        add("anthropic-ratelimit-requests-reset", rfc3339(now() + seconds));
+        add(
+            "anthropic-ratelimit-requests-reset",
+            rfc3339(unix_seconds() + seconds),
+        );
         add("anthropic-ratelimit-tokens-remaining", "0".into());
-        add("anthropic-ratelimit-tokens-reset", rfc3339(now() + seconds));
-        if matches!(failure, Failure::UsedUp { .. }) {
+        add(
+            "anthropic-ratelimit-tokens-reset",
+            rfc3339(unix_seconds() + seconds),
+        );
+        if matches!(failure, ModelFailure::QuotaExhausted { .. }) {
             add("anthropic-ratelimit-unified-status", "rejected".into());
-            add("anthropic-ratelimit-unified-representative-claim", "five_hour".into());
-            add("anthropic-ratelimit-unified-reset", (now() + seconds).to_string());
+            add(
+                "anthropic-ratelimit-unified-representative-claim",
+                "five_hour".into(),
+            );
+            add(
+                "anthropic-ratelimit-unified-reset",
+                (unix_seconds() + seconds).to_string(),
+            );
         }
     }
     let error = json!({"type": kind, "message": failure.message()});
-    (headers, json!({"type": "error", "error": error, "request_id": "req_scripted"}))
+    (
+        headers,
+        json!({"type": "error", "error": error, "request_id": "req_scripted"}),
+    )
 }
 
 /// Formats a date, given in seconds since 1970, in UTC. A crate for one function would be too much.
 fn rfc3339(seconds: u64) -> String {
     let (mut days, rest) = (seconds / 86_400, seconds % 86_400);
     let mut year = 1970;
-    let leap = |it: u64| (it.is_multiple_of(4) && !it.is_multiple_of(100)) || it.is_multiple_of(400);
+    let leap =
+        |it: u64| (it.is_multiple_of(4) && !it.is_multiple_of(100)) || it.is_multiple_of(400);
     while days >= 365 + u64::from(leap(year)) {
         days -= 365 + u64::from(leap(year));
         year += 1;
     }
-    let lengths = [31, 28 + u64::from(leap(year)), 31, 30, 31, 30, 31, 31, 30, 31, 30, 31];
+    let lengths = [
+        31,
+        28 + u64::from(leap(year)),
+        31,
+        30,
+        31,
+        30,
+        31,
+        31,
+        30,
+        31,
+        30,
+        31,
+    ];
     let mut month = 0;
     while days >= lengths[month] {
         days -= lengths[month];
         month += 1;
     }
     let (day, month) = (days + 1, month + 1);
-    format!("{year:04}-{month:02}-{day:02}T{:02}:{:02}:{:02}Z", rest / 3600, rest / 60 % 60, rest % 60)
+    format!(
+        "{year:04}-{month:02}-{day:02}T{:02}:{:02}:{:02}Z",
+        rest / 3600,
+        rest / 60 % 60,
+        rest % 60
+    )
 }
 
 #[cfg(test)]

@@ -2,104 +2,124 @@
 
 use serde_json::{Value, json};
 
-use super::asked::{Api, Asked, Entry, Offer, Role, now, text_of};
+use super::request::{
+    ConversationEntry, ModelApi, ModelRequest, OfferedTool, SpeakerRole, content_text, unix_seconds,
+};
 use super::responses;
-use super::script::{Failure, Usage};
-use super::server::Answer;
+use super::script::{ModelFailure, ModelUsage};
+use super::server::ModelAnswer;
 
-pub(super) fn read(body: &Value) -> Asked {
+pub(super) fn parse_request(body: &Value) -> ModelRequest {
     let said = body["messages"].as_array().into_iter().flatten().map(|it| {
         let role = match it["role"].as_str() {
-            Some("system" | "developer") => Role::System,
-            Some("assistant") => Role::Model,
-            Some("tool" | "function") => Role::Tool,
-            _ => Role::User,
+            Some("system" | "developer") => SpeakerRole::System,
+            Some("assistant") => SpeakerRole::Model,
+            Some("tool" | "function") => SpeakerRole::Tool,
+            _ => SpeakerRole::User,
         };
-        Entry { role, text: text_of(&it["content"]) }
+        ConversationEntry {
+            role,
+            text: content_text(&it["content"]),
+        }
     });
-    let tools = body["tools"].as_array().into_iter().flatten().map(|it| Offer {
-        name: it["function"]["name"].as_str().unwrap_or_default().into(),
-        schema: it["function"]["parameters"].clone(),
-        ..Offer::default()
-    });
-    Asked {
-        api: Api::Chat,
+    let tools = body["tools"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .map(|it| OfferedTool {
+            name: it["function"]["name"].as_str().unwrap_or_default().into(),
+            schema: it["function"]["parameters"].clone(),
+            ..OfferedTool::default()
+        });
+    ModelRequest {
+        api: ModelApi::Chat,
         model: body["model"].as_str().unwrap_or_default().into(),
-        stream: body["stream"] == true,
+        is_streamed: body["stream"] == true,
         tools: tools.collect(),
-        said: said.collect(),
-        schema: Some(body["response_format"]["json_schema"]["schema"].clone()).filter(Value::is_object),
+        conversation: said.collect(),
+        schema: Some(body["response_format"]["json_schema"]["schema"].clone())
+            .filter(Value::is_object),
     }
 }
 
-fn usage(usage: &Usage) -> Value {
+fn usage_json(usage: &ModelUsage) -> Value {
     json!({
-        "prompt_tokens": usage.whole_input(),
+        "prompt_tokens": usage.total_input(),
         "completion_tokens": usage.output,
-        "total_tokens": usage.whole_input() + usage.output,
+        "total_tokens": usage.total_input() + usage.output,
         "prompt_tokens_details": {"cached_tokens": usage.cache_read},
         "completion_tokens_details": {"reasoning_tokens": usage.reasoning},
     })
 }
 
-fn finish(answer: &Answer) -> &'static str {
-    if answer.calls.is_empty() { "stop" } else { "tool_calls" }
+fn finish_reason(answer: &ModelAnswer) -> &'static str {
+    if answer.calls.is_empty() {
+        "stop"
+    } else {
+        "tool_calls"
+    }
 }
 
-pub(super) fn whole(answer: &Answer) -> Value {
+pub(super) fn complete_answer(answer: &ModelAnswer) -> Value {
     let mut message = json!({"role": "assistant", "content": answer.text, "refusal": null});
     if !answer.calls.is_empty() {
         let calls = answer.calls.iter().map(|it| {
             json!({"id": it.id, "type": "function",
-                "function": {"name": it.name, "arguments": it.fields().to_string()}})
+                "function": {"name": it.name, "arguments": it.input_json().to_string()}})
         });
         message["tool_calls"] = calls.collect();
     }
     json!({
         "id": format!("chatcmpl-{}", answer.id),
         "object": "chat.completion",
-        "created": now(),
+        "created": unix_seconds(),
         "model": answer.model,
-        "choices": [{"index": 0, "message": message, "logprobs": null, "finish_reason": finish(answer)}],
-        "usage": usage(&answer.usage),
+        "choices": [{"index": 0, "message": message, "logprobs": null, "finish_reason": finish_reason(answer)}],
+        "usage": usage_json(&answer.usage),
     })
 }
 
-pub(super) fn events(answer: &Answer) -> Vec<String> {
+pub(super) fn stream_events(answer: &ModelAnswer) -> Vec<String> {
     let chunk = |choices: Value, usage: Value| {
         json!({
             "id": format!("chatcmpl-{}", answer.id),
             "object": "chat.completion.chunk",
-            "created": now(),
+            "created": unix_seconds(),
             "model": answer.model,
             "choices": choices,
             "usage": usage,
         })
     };
     let delta = |delta: Value, finish: Value| {
-        chunk(json!([{"index": 0, "delta": delta, "logprobs": null, "finish_reason": finish}]), Value::Null)
+        chunk(
+            json!([{"index": 0, "delta": delta, "logprobs": null, "finish_reason": finish}]),
+            Value::Null,
+        )
     };
-    let mut events = vec![delta(json!({"role": "assistant", "content": ""}), Value::Null)];
-    for piece in answer.pieces(&answer.text) {
+    let mut events = vec![delta(
+        json!({"role": "assistant", "content": ""}),
+        Value::Null,
+    )];
+    for piece in answer.text_pieces(&answer.text) {
         events.push(delta(json!({"content": piece}), Value::Null));
     }
     for (index, call) in answer.calls.iter().enumerate() {
         let first = json!({"index": index, "id": call.id, "type": "function",
             "function": {"name": call.name, "arguments": ""}});
         events.push(delta(json!({"tool_calls": [first]}), Value::Null));
-        for piece in answer.pieces(&call.fields().to_string()) {
+        for piece in answer.text_pieces(&call.input_json().to_string()) {
             let more = json!({"index": index, "function": {"arguments": piece}});
             events.push(delta(json!({"tool_calls": [more]}), Value::Null));
         }
     }
-    events.push(delta(json!({}), json!(finish(answer))));
+    events.push(delta(json!({}), json!(finish_reason(answer))));
     // The last chunk has no choice, only the usage.
-    events.push(chunk(json!([]), usage(&answer.usage)));
+    events.push(chunk(json!([]), usage_json(&answer.usage)));
     let mut events: Vec<String> = events.iter().map(|it| format!("data: {it}\n\n")).collect();
     events.push("data: [DONE]\n\n".into());
     events
 }
 
-pub(super) fn failure(failure: &Failure) -> (Vec<(String, String)>, Value) {
-    responses::failure(failure)
+pub(super) fn failure_answer(failure: &ModelFailure) -> (Vec<(String, String)>, Value) {
+    responses::failure_answer(failure)
 }

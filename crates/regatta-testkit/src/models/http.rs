@@ -5,12 +5,12 @@ use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 
 /// The largest body, more than any of these programs sends.
-const BODY_LIMIT: u64 = 64 << 20;
-const HEAD_LIMIT: u64 = 256 << 10;
+const MAX_BODY_BYTES: u64 = 64 << 20;
+const MAX_HEAD_BYTES: u64 = 256 << 10;
 
 /// A parsed request.
 #[derive(Debug)]
-pub(super) struct Request {
+pub(super) struct HttpRequest {
     pub(super) method: String,
     /// The path without the query.
     pub(super) path: String,
@@ -20,97 +20,121 @@ pub(super) struct Request {
     pub(super) body: Vec<u8>,
 }
 
-impl Request {
+impl HttpRequest {
     pub(super) fn header(&self, name: &str) -> Option<&str> {
-        self.headers.iter().find(|it| it.0 == name).map(|it| it.1.as_str())
+        self.headers
+            .iter()
+            .find(|it| it.0 == name)
+            .map(|it| it.1.as_str())
     }
 
     /// Returns whether the request has a key in any of the usual places.
     pub(super) fn has_key(&self) -> bool {
         let named = ["authorization", "x-api-key", "x-goog-api-key", "api-key"];
-        named.iter().any(|it| self.header(it).is_some_and(|it| !it.is_empty()))
+        named
+            .iter()
+            .any(|it| self.header(it).is_some_and(|it| !it.is_empty()))
             || self.query.split('&').any(|it| it.starts_with("key="))
     }
 
     /// Returns whether the connection stays open for another request.
     pub(super) fn keeps_alive(&self) -> bool {
-        !self.header("connection").is_some_and(|it| it.eq_ignore_ascii_case("close"))
+        !self
+            .header("connection")
+            .is_some_and(|it| it.eq_ignore_ascii_case("close"))
     }
 }
 
-fn bad(what: &str) -> io::Error {
+fn invalid_data(what: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, what.to_owned())
 }
 
 /// Reads the next request. Returns `None` when the client has closed the connection.
-pub(super) fn read(from: &mut BufReader<TcpStream>) -> io::Result<Option<Request>> {
-    let mut left = HEAD_LIMIT;
-    let first = line(from, &mut left)?;
+pub(super) fn read_request(from: &mut BufReader<TcpStream>) -> io::Result<Option<HttpRequest>> {
+    let mut left = MAX_HEAD_BYTES;
+    let first = read_header_line(from, &mut left)?;
     if first.is_empty() {
         return Ok(None);
     }
     let mut words = first.split(' ');
-    let (Some(method), Some(target), Some(version)) = (words.next(), words.next(), words.next()) else {
-        return Err(bad("the first line is not a request line"));
+    let (Some(method), Some(target), Some(version)) = (words.next(), words.next(), words.next())
+    else {
+        return Err(invalid_data("the first line is not a request line"));
     };
     if !version.starts_with("HTTP/1.") {
-        return Err(bad("this is not HTTP/1"));
+        return Err(invalid_data("this is not HTTP/1"));
     }
     let mut headers = Vec::new();
     loop {
-        let text = line(from, &mut left)?;
+        let text = read_header_line(from, &mut left)?;
         if text.is_empty() {
             break;
         }
-        let (name, value) = text.split_once(':').ok_or_else(|| bad("a header has no colon"))?;
+        let (name, value) = text
+            .split_once(':')
+            .ok_or_else(|| invalid_data("a header has no colon"))?;
         headers.push((name.to_ascii_lowercase(), value.trim().to_owned()));
     }
     let (path, query) = target.split_once('?').unwrap_or((target, ""));
-    let mut request =
-        Request { method: method.into(), path: path.into(), query: query.into(), headers, body: Vec::new() };
-    if request.header("expect").is_some_and(|it| it.eq_ignore_ascii_case("100-continue")) {
+    let mut request = HttpRequest {
+        method: method.into(),
+        path: path.into(),
+        query: query.into(),
+        headers,
+        body: Vec::new(),
+    };
+    if request
+        .header("expect")
+        .is_some_and(|it| it.eq_ignore_ascii_case("100-continue"))
+    {
         from.get_mut().write_all(b"HTTP/1.1 100 Continue\r\n\r\n")?;
     }
-    if request.header("transfer-encoding").is_some_and(|it| it.eq_ignore_ascii_case("chunked")) {
-        request.body = chunks(from)?;
+    if request
+        .header("transfer-encoding")
+        .is_some_and(|it| it.eq_ignore_ascii_case("chunked"))
+    {
+        request.body = read_chunked_body(from)?;
     } else if let Some(length) = request.header("content-length") {
-        let length: u64 = length.parse().map_err(|_| bad("the length is not a number"))?;
-        if length > BODY_LIMIT {
-            return Err(bad("the body is too long"));
+        let length: u64 = length
+            .parse()
+            .map_err(|_| invalid_data("the length is not a number"))?;
+        if length > MAX_BODY_BYTES {
+            return Err(invalid_data("the body is too long"));
         }
         from.take(length).read_to_end(&mut request.body)?;
         if request.body.len() as u64 != length {
-            return Err(bad("the body is shorter than its length"));
+            return Err(invalid_data("the body is shorter than its length"));
         }
     }
     Ok(Some(request))
 }
 
 /// Reads one line without its line end. Returns an empty line at the end of the stream too.
-fn line(from: &mut impl BufRead, left: &mut u64) -> io::Result<String> {
+fn read_header_line(from: &mut impl BufRead, left: &mut u64) -> io::Result<String> {
     let mut text = String::new();
     let read = from.take(*left).read_line(&mut text)? as u64;
     *left -= read;
     if *left == 0 {
-        return Err(bad("the head is too long"));
+        return Err(invalid_data("the head is too long"));
     }
     Ok(text.trim_end_matches(['\r', '\n']).to_owned())
 }
 
-fn chunks(from: &mut impl BufRead) -> io::Result<Vec<u8>> {
+fn read_chunked_body(from: &mut impl BufRead) -> io::Result<Vec<u8>> {
     let mut body = Vec::new();
     loop {
         let mut left = 1 << 10;
-        let size = line(from, &mut left)?;
+        let size = read_header_line(from, &mut left)?;
         let size = size.split(';').next().unwrap_or_default();
-        let size = u64::from_str_radix(size.trim(), 16).map_err(|_| bad("a chunk has no size"))?;
-        if size + body.len() as u64 > BODY_LIMIT {
-            return Err(bad("the body is too long"));
+        let size = u64::from_str_radix(size.trim(), 16)
+            .map_err(|_| invalid_data("a chunk has no size"))?;
+        if size + body.len() as u64 > MAX_BODY_BYTES {
+            return Err(invalid_data("the body is too long"));
         }
         from.take(size).read_to_end(&mut body)?;
-        let end = line(from, &mut left)?;
+        let end = read_header_line(from, &mut left)?;
         if !end.is_empty() {
-            return Err(bad("a chunk is longer than its size"));
+            return Err(invalid_data("a chunk is longer than its size"));
         }
         if size == 0 {
             return Ok(body);
@@ -118,16 +142,19 @@ fn chunks(from: &mut impl BufRead) -> io::Result<Vec<u8>> {
     }
 }
 
-/// Writes a complete answer; for `HEAD`, only its head.
-pub(super) fn answer(
+/// Writes a complete answer; for `MAX_HEAD_BYTES`, only its head.
+pub(super) fn write_answer(
     to: &mut impl Write,
     status: u16,
     headers: &[(String, String)],
     body: &[u8],
     head_only: bool,
 ) -> io::Result<()> {
-    let mut out = head(status, headers);
-    out.push_str(&format!("content-type: application/json\r\ncontent-length: {}\r\n\r\n", body.len()));
+    let mut out = response_head(status, headers);
+    out.push_str(&format!(
+        "content-type: application/json\r\ncontent-length: {}\r\n\r\n",
+        body.len()
+    ));
     to.write_all(out.as_bytes())?;
     if !head_only {
         to.write_all(body)?;
@@ -136,26 +163,29 @@ pub(super) fn answer(
 }
 
 /// Starts an answer that is a stream of events.
-pub(super) fn begin_events(to: &mut impl Write) -> io::Result<()> {
-    let mut out = head(200, &[]);
-    out.push_str("content-type: text/event-stream\r\ncache-control: no-cache\r\ntransfer-encoding: chunked\r\n\r\n");
+pub(super) fn begin_stream(to: &mut impl Write) -> io::Result<()> {
+    let mut out = response_head(200, &[]);
+    out.push_str(
+        "content-type: text/event-stream\r\ncache-control: \
+        no-cache\r\ntransfer-encoding: chunked\r\n\r\n",
+    );
     to.write_all(out.as_bytes())?;
     to.flush()
 }
 
 /// Writes one piece of a stream.
-pub(super) fn piece(to: &mut impl Write, text: &str) -> io::Result<()> {
+pub(super) fn write_chunk(to: &mut impl Write, text: &str) -> io::Result<()> {
     to.write_all(format!("{:x}\r\n{text}\r\n", text.len()).as_bytes())?;
     to.flush()
 }
 
 /// Ends a stream.
-pub(super) fn end_events(to: &mut impl Write) -> io::Result<()> {
+pub(super) fn end_stream(to: &mut impl Write) -> io::Result<()> {
     to.write_all(b"0\r\n\r\n")?;
     to.flush()
 }
 
-fn head(status: u16, headers: &[(String, String)]) -> String {
+fn response_head(status: u16, headers: &[(String, String)]) -> String {
     let reason = match status {
         200 => "OK",
         400 => "Bad Request",

@@ -7,68 +7,89 @@
 
 use serde_json::{Map, Value, json};
 
-use super::asked::{Asked, Entry, Offer};
-use super::script::Act;
+use super::request::{ConversationEntry, ModelRequest, OfferedTool};
+use super::script::ModelAction;
 
 /// A tool call with the program's own names.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Call {
+pub(super) struct ModelToolCall {
     pub(super) id: String,
     pub(super) name: String,
     pub(super) namespace: Option<String>,
-    pub(super) input: Input,
+    pub(super) input: ToolInput,
 }
 
 /// The input of a tool call.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Input {
+pub(super) enum ToolInput {
     Fields(Value),
     Text(String),
 }
 
-impl Call {
+impl ModelToolCall {
     /// Returns the input as JSON.
-    pub(super) fn fields(&self) -> Value {
+    pub(super) fn input_json(&self) -> Value {
         match &self.input {
-            Input::Fields(fields) => fields.clone(),
-            Input::Text(text) => json!({ "input": text }),
+            ToolInput::Fields(fields) => fields.clone(),
+            ToolInput::Text(text) => json!({ "input": text }),
         }
     }
 }
 
-const WRITE: [&str; 5] = ["write", "write_file", "writefile", "create_file", "text_editor"];
-const SHELL: [&str; 7] =
-    ["bash", "shell_command", "exec_command", "run_shell_command", "shell", "local_shell", "execute"];
-const READ: [&str; 4] = ["read", "read_file", "readfile", "text_editor"];
+const WRITE_TOOLS: [&str; 5] = [
+    "write",
+    "write_file",
+    "writefile",
+    "create_file",
+    "text_editor",
+];
+const SHELL_TOOLS: [&str; 7] = [
+    "bash",
+    "shell_command",
+    "exec_command",
+    "run_shell_command",
+    "shell",
+    "local_shell",
+    "execute",
+];
+const READ_TOOLS: [&str; 4] = ["read", "read_file", "readfile", "text_editor"];
 const PATH_FIELDS: [&str; 5] = ["file_path", "filepath", "path", "absolute_path", "filename"];
 const CONTENT_FIELDS: [&str; 5] = ["content", "contents", "file_text", "text", "new_str"];
 const COMMAND_FIELDS: [&str; 3] = ["command", "cmd", "script"];
 
 /// Returns the call for an act, or an error if the program offers no tool for it.
-pub(super) fn call(asked: &Asked, act: &Act, id: String) -> Result<Call, String> {
+pub(super) fn call_for_action(
+    asked: &ModelRequest,
+    act: &ModelAction,
+    id: String,
+) -> Result<ModelToolCall, String> {
     let made = match act {
-        Act::Write { path, content } => write(asked, path, content),
-        Act::Shell { command } => shell(asked, command),
-        Act::Read { path } => read(asked, path),
-        Act::Find { tool } => {
-            find(asked, &["tool_search"]).map(|it| (it, Input::Fields(json!({ "query": tool, "limit": 20 }))))
-        }
-        Act::Call { tool, input } => asked
+        ModelAction::WriteFile { path, content } => write_call(asked, path, content),
+        ModelAction::RunCommand { command } => shell_call(asked, command),
+        ModelAction::ReadFile { path } => read_call(asked, path),
+        ModelAction::FindTool { tool } => find_tool(asked, &["tool_search"])
+            .map(|it| (it, ToolInput::Fields(json!({ "query": tool, "limit": 20 })))),
+        ModelAction::CallTool { tool, input } => asked
             .tools
             .iter()
             .find(|it| it.name == *tool || it.name.ends_with(&format!("_{tool}")))
-            .map(|it| (it, Input::Fields(input.clone()))),
+            .map(|it| (it, ToolInput::Fields(input.clone()))),
     };
     let (offer, input) = made.ok_or_else(|| {
         let names: Vec<&str> = asked.tools.iter().map(|it| it.name.as_str()).collect();
         format!("no tool was offered for {act:?}; the offered tools are {names:?}")
     })?;
-    Ok(Call { id, name: offer.name.clone(), namespace: offer.namespace.clone(), input })
+    Ok(ModelToolCall {
+        id,
+        name: offer.name.clone(),
+        namespace: offer.namespace.clone(),
+        input,
+    })
 }
 
 /// Returns the first of these tools that is offered, with or without the prefix of an extension
 /// (`developer__shell`).
-fn find<'a>(asked: &'a Asked, names: &[&str]) -> Option<&'a Offer> {
+fn find_tool<'a>(asked: &'a ModelRequest, names: &[&str]) -> Option<&'a OfferedTool> {
     names.iter().find_map(|wanted| {
         asked.tools.iter().find(|it| {
             let bare = it.name.rsplit("__").next().unwrap_or(&it.name);
@@ -77,59 +98,80 @@ fn find<'a>(asked: &'a Asked, names: &[&str]) -> Option<&'a Offer> {
     })
 }
 
-fn write<'a>(asked: &'a Asked, path: &str, content: &str) -> Option<(&'a Offer, Input)> {
-    if let Some(offer) = find(asked, &WRITE) {
+fn write_call<'a>(
+    asked: &'a ModelRequest,
+    path: &str,
+    content: &str,
+) -> Option<(&'a OfferedTool, ToolInput)> {
+    if let Some(offer) = find_tool(asked, &WRITE_TOOLS) {
         let mut fields = Map::new();
-        set(offer, &mut fields, &PATH_FIELDS, json!(placed(asked, offer, path)));
-        set(offer, &mut fields, &CONTENT_FIELDS, json!(content));
-        editor(offer, &mut fields, "write");
-        return Some((offer, Input::Fields(filled(offer, fields))));
+        set_field(
+            offer,
+            &mut fields,
+            &PATH_FIELDS,
+            json!(path_for_tool(asked, offer, path)),
+        );
+        set_field(offer, &mut fields, &CONTENT_FIELDS, json!(content));
+        set_editor_verb(offer, &mut fields, "write");
+        return Some((offer, ToolInput::Fields(fill_required(offer, fields))));
     }
-    if let Some(offer) = find(asked, &["apply_patch"]) {
+    if let Some(offer) = find_tool(asked, &["apply_patch"]) {
         let lines: String = content.lines().map(|it| format!("+{it}\n")).collect();
         let patch = format!("*** Begin Patch\n*** Add File: {path}\n{lines}*** End Patch");
-        if offer.freeform {
-            return Some((offer, Input::Text(patch)));
+        if offer.is_freeform {
+            return Some((offer, ToolInput::Text(patch)));
         }
         let mut fields = Map::new();
-        set(offer, &mut fields, &["input", "patch"], json!(patch));
-        return Some((offer, Input::Fields(filled(offer, fields))));
+        set_field(offer, &mut fields, &["input", "patch"], json!(patch));
+        return Some((offer, ToolInput::Fields(fill_required(offer, fields))));
     }
-    let (quoted_path, quoted) = (quote(path), quote(content));
-    shell(asked, &format!("mkdir -p \"$(dirname {quoted_path})\" && printf %s {quoted} > {quoted_path}"))
+    let (quoted_path, quoted) = (shell_quote(path), shell_quote(content));
+    shell_call(
+        asked,
+        &format!("mkdir -p \"$(dirname {quoted_path})\" && printf %s {quoted} > {quoted_path}"),
+    )
 }
 
-fn shell<'a>(asked: &'a Asked, command: &str) -> Option<(&'a Offer, Input)> {
-    let offer = find(asked, &SHELL)?;
-    if offer.freeform {
-        return Some((offer, Input::Text(command.to_owned())));
+fn shell_call<'a>(asked: &'a ModelRequest, command: &str) -> Option<(&'a OfferedTool, ToolInput)> {
+    let offer = find_tool(asked, &SHELL_TOOLS)?;
+    if offer.is_freeform {
+        return Some((offer, ToolInput::Text(command.to_owned())));
     }
     let mut fields = Map::new();
-    let (_, schema) = field(offer, &COMMAND_FIELDS)?;
-    let value = if schema["type"] == "array" { json!(["bash", "-lc", command]) } else { json!(command) };
-    set(offer, &mut fields, &COMMAND_FIELDS, value);
-    Some((offer, Input::Fields(filled(offer, fields))))
+    let (_, schema) = find_field(offer, &COMMAND_FIELDS)?;
+    let value = if schema["type"] == "array" {
+        json!(["bash", "-lc", command])
+    } else {
+        json!(command)
+    };
+    set_field(offer, &mut fields, &COMMAND_FIELDS, value);
+    Some((offer, ToolInput::Fields(fill_required(offer, fields))))
 }
 
-fn read<'a>(asked: &'a Asked, path: &str) -> Option<(&'a Offer, Input)> {
-    let Some(offer) = find(asked, &READ) else {
-        return shell(asked, &format!("cat {}", quote(path)));
+fn read_call<'a>(asked: &'a ModelRequest, path: &str) -> Option<(&'a OfferedTool, ToolInput)> {
+    let Some(offer) = find_tool(asked, &READ_TOOLS) else {
+        return shell_call(asked, &format!("cat {}", shell_quote(path)));
     };
     let mut fields = Map::new();
-    set(offer, &mut fields, &PATH_FIELDS, json!(placed(asked, offer, path)));
-    editor(offer, &mut fields, "view");
-    Some((offer, Input::Fields(filled(offer, fields))))
+    set_field(
+        offer,
+        &mut fields,
+        &PATH_FIELDS,
+        json!(path_for_tool(asked, offer, path)),
+    );
+    set_editor_verb(offer, &mut fields, "view");
+    Some((offer, ToolInput::Fields(fill_required(offer, fields))))
 }
 
 /// Sets the verb, for programs with a single tool for all editing.
-fn editor(offer: &Offer, fields: &mut Map<String, Value>, verb: &str) {
+fn set_editor_verb(offer: &OfferedTool, fields: &mut Map<String, Value>, verb: &str) {
     if offer.name.ends_with("text_editor") {
         fields.insert("command".into(), json!(verb));
     }
 }
 
 /// Returns the first of these fields that the tool has, with its exact name and its schema.
-fn field<'a>(offer: &'a Offer, names: &[&str]) -> Option<(&'a str, &'a Value)> {
+fn find_field<'a>(offer: &'a OfferedTool, names: &[&str]) -> Option<(&'a str, &'a Value)> {
     let fields = offer.schema["properties"].as_object()?;
     names
         .iter()
@@ -137,14 +179,19 @@ fn field<'a>(offer: &'a Offer, names: &[&str]) -> Option<(&'a str, &'a Value)> {
         .map(|it| (it.0.as_str(), it.1))
 }
 
-fn set(offer: &Offer, fields: &mut Map<String, Value>, names: &[&str], value: Value) {
-    let name = field(offer, names).map_or(names[0], |it| it.0);
+fn set_field(offer: &OfferedTool, fields: &mut Map<String, Value>, names: &[&str], value: Value) {
+    let name = find_field(offer, names).map_or(names[0], |it| it.0);
     fields.insert(name.to_owned(), value);
 }
 
 /// Fills every required field that is still missing with a placeholder.
-fn filled(offer: &Offer, mut fields: Map<String, Value>) -> Value {
-    for name in offer.schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str) {
+fn fill_required(offer: &OfferedTool, mut fields: Map<String, Value>) -> Value {
+    for name in offer.schema["required"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_str)
+    {
         if !fields.contains_key(name) {
             let of = &offer.schema["properties"][name];
             let value = match of["type"].as_str().map(str::to_ascii_lowercase).as_deref() {
@@ -161,26 +208,27 @@ fn filled(offer: &Offer, mut fields: Map<String, Value>) -> Value {
     Value::Object(fields)
 }
 
-fn quote(text: &str) -> String {
+fn shell_quote(text: &str) -> String {
     format!("'{}'", text.replace('\'', r"'\''"))
 }
 
 /// Returns the path in the form that the tool requires. Some tools require absolute paths and state
 /// that in their schema. The working directory then comes from the program's description of its
 /// surroundings in the prompt.
-fn placed(asked: &Asked, offer: &Offer, path: &str) -> String {
-    let wants_absolute = field(offer, &PATH_FIELDS).is_some_and(|it| it.1.to_string().contains("bsolute"));
+fn path_for_tool(asked: &ModelRequest, offer: &OfferedTool, path: &str) -> String {
+    let wants_absolute =
+        find_field(offer, &PATH_FIELDS).is_some_and(|it| it.1.to_string().contains("bsolute"));
     if !wants_absolute || path.starts_with('/') {
         return path.to_owned();
     }
-    match working_directory(&asked.said) {
+    match working_directory(&asked.conversation) {
         Some(dir) => format!("{}/{path}", dir.trim_end_matches('/')),
         None => path.to_owned(),
     }
 }
 
 /// The phrases with which programs tell the model their working directory.
-const PLACES: [&str; 6] = [
+const WORKING_DIR_MARKERS: [&str; 6] = [
     "working directory: ",
     "working directory is ",
     "<cwd>",
@@ -189,9 +237,9 @@ const PLACES: [&str; 6] = [
     "Workspace Directories:\n  - ",
 ];
 
-fn working_directory(said: &[Entry]) -> Option<&str> {
+fn working_directory(said: &[ConversationEntry]) -> Option<&str> {
     said.iter().find_map(|entry| {
-        PLACES.iter().find_map(|place| {
+        WORKING_DIR_MARKERS.iter().find_map(|place| {
             let at = find_ignoring_case(&entry.text, place)? + place.len();
             let rest = &entry.text[at..];
             let end = rest.find(['\n', '<', '`', '"']).unwrap_or(rest.len());
@@ -201,5 +249,7 @@ fn working_directory(said: &[Entry]) -> Option<&str> {
 }
 
 fn find_ignoring_case(text: &str, wanted: &str) -> Option<usize> {
-    text.as_bytes().windows(wanted.len()).position(|it| it.eq_ignore_ascii_case(wanted.as_bytes()))
+    text.as_bytes()
+        .windows(wanted.len())
+        .position(|it| it.eq_ignore_ascii_case(wanted.as_bytes()))
 }

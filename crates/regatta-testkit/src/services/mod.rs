@@ -4,30 +4,31 @@
 //! A double is started inside a tokio runtime and has a `base_url()`. The test adds people and
 //! places. Then the bridge under test calls the double's API and receives its events, while the
 //! test acts as a person and checks what people would see. All doubles share these functions
-//! ([`Desk`] implements them):
+//! ([`ServiceDouble`] implements them):
 //!
 //! - `calls()`: every API call with its time, its answer and its error;
 //! - `violations()`: calls that the real service would reject or punish;
-//! - `fail_next(operation, n, fault)`: makes the next `n` calls of an operation fail ([`Fault`]);
+//! - `fail_next(operation, n, fault)`: makes the next `n` calls of an operation fail
+//!   ([`ServiceFault`]);
 //! - `go_away()` and `come_back()`: cut all connections and refuse new ones, and listen again on
 //!   the same port;
-//! - `limits(scale)`: makes limits and waits run faster ([`Scale`]);
+//! - `limits(scale)`: makes limits and waits run faster ([`TimeScale`]);
 //! - `wait_for(|view| …, within)`: waits until a condition holds, and panics with the log if the
 //!   time runs out.
 //!
 //! There is no TLS, and there are no permissions that no bridge needs. Each service's module lists
 //! its methods; any other method is answered with the service's error and is a violation.
 
-mod desk; // the state of a double: calls, violations, faults, the clock
-mod door; // the listener and its connections
-mod letter; // requests that a service sends: webhooks
-mod limit; // rate limits
-mod sign; // digests, identifiers, dates
+mod double; // the state of a double: calls, violations, faults, the clock
+mod listener; // the listener and its connections
+mod outgoing_request; // requests that a service sends: webhooks
+mod rate_limit; // rate limits
+mod signature; // digests, identifiers, dates
 
 pub mod github;
 pub mod linear;
 pub mod slack;
 pub mod telegram;
 
-pub use desk::{Call, Desk, Fault, View, Violation, Wrong};
-pub use limit::Scale;
+pub use double::{DoubleView, ServiceCall, ServiceDouble, ServiceFault, Violation, ViolationKind};
+pub use rate_limit::TimeScale;

@@ -2,48 +2,53 @@
 
 use std::collections::BTreeMap;
 
-use regatta_core::agent::{Profile, Register, Role, Runtime};
+use regatta_core::agent::{Profile, RegisterAgent, Role, Runtime};
 use regatta_core::command::Command;
-use regatta_core::conversation::{Ask, Author, Deliver, FollowUps, Hear, Service, Shown};
-use regatta_core::gates::Facts;
+use regatta_core::conversation::{
+    Author, ChangeDestination, ConversationCommand, FollowUps, Service, ShowOutcome, ThreadMessage,
+};
 use regatta_core::ids::{ConversationId, Now};
-use regatta_core::schedule::Poll;
+use regatta_core::schedule::PollRequest;
+use regatta_core::start_gates::StartFacts;
 
-use super::story::{Teller, agent, project};
+use super::history_fixture::{HistoryBuilder, agent_named, project_named};
 
-fn hear(delivery: &str, text: &str) -> Command {
-    let hear = Hear {
+fn thread_message(delivery: &str, text: &str) -> Command {
+    let hear = ThreadMessage {
         delivery: delivery.into(),
         service: Service::Slack,
-        agent: agent("vera"),
-        project: project("shop"),
+        agent: agent_named("vera"),
+        project: project_named("shop"),
         key: format!("slack:T1:C1:{delivery}:vera"),
         thread: format!("slack:T1:C1:{delivery}"),
-        place: BTreeMap::from([("channel".to_owned(), "C1".to_owned())]),
+        address: BTreeMap::from([("channel".to_owned(), "C1".to_owned())]),
         title: "#dev".into(),
         url: Some("https://example.invalid/1".into()),
-        author: Author { id: "U1".into(), name: "Ann".into() },
-        may: true,
-        refuse_aloud: false,
+        author: Author {
+            id: "U1".into(),
+            name: "Ann".into(),
+        },
+        may_ask_for_work: true,
+        should_reply_to_refused: false,
         text: text.into(),
         source: delivery.into(),
-        called: true,
-        calls_another: false,
+        mentions_agent: true,
+        addresses_another: false,
         follow_ups: FollowUps::Mention,
-        deliver: Deliver::Pull,
+        deliver: ChangeDestination::Pull,
         prompt: Some("Be brief.".into()),
         context: None,
         attachments: vec![],
         pull: None,
         idle_ms: 3_600_000,
     };
-    Command::Converse(Box::new(Ask::Hear(hear)))
+    Command::Converse(Box::new(ConversationCommand::HandleMessage(hear)))
 }
 
 /// Adds the commands about conversations.
-pub(super) fn conversations(it: &mut Teller) {
-    it.shell(Command::RegisterAgent(Register {
-        name: agent("vera"),
+pub(super) fn add_conversations(it: &mut HistoryBuilder) {
+    it.run_as_daemon(Command::RegisterAgent(RegisterAgent {
+        name: agent_named("vera"),
         runtime: Runtime::Scripted,
         role: Role::Worker,
         provider: None,
@@ -51,25 +56,61 @@ pub(super) fn conversations(it: &mut Teller) {
         description: String::new(),
         max_tasks: 2,
     }));
-    it.shell(hear("1.1", "fix the login bug"));
+    it.run_as_daemon(thread_message("1.1", "fix the login bug"));
     let id = ConversationId(it.board.counters.conversation);
-    let task = it.board.conversations[&id].task.expect("the conversation was prompted");
-    let poll = Poll { task: Some(task), ..Poll::of(agent("vera")) };
-    it.shell(Command::PollSupervised { poll, facts: Box::<Facts>::default() });
+    let task = it.board.conversations[&id]
+        .task
+        .expect("the conversation was prompted");
+    let poll = PollRequest {
+        task: Some(task),
+        ..PollRequest::new(agent_named("vera"))
+    };
+    it.run_as_daemon(Command::PollSupervised {
+        poll,
+        facts: Box::<StartFacts>::default(),
+    });
     let attempt = it.board.tasks[&task].attempt.expect("it started");
     let token = it.board.attempts[&attempt].token;
-    let how = regatta_core::attempt::Exited::Done { output: Some("Fixed.".into()) };
-    it.shell(Command::ReportExited { attempt, token, how });
-    let (verdict, findings) = (super::story::passed(&["x/login"]), Default::default());
-    it.shell(Command::ReportJudged { attempt, token, verdict, findings });
-    let shown = Shown::As { stage: 1, refs: vec!["17.1".into()] };
-    it.shell(Command::Converse(Box::new(Ask::Show { conversation: id, post: 1, shown })));
+    let how = regatta_core::attempt::ProgramExit::Done {
+        output: Some("Fixed.".into()),
+    };
+    it.run_as_daemon(Command::ReportExited {
+        attempt,
+        token,
+        exit: how,
+    });
+    let (verdict, findings) = (
+        super::history_fixture::passed_verdict(&["x/login"]),
+        Default::default(),
+    );
+    it.run_as_daemon(Command::ReportWorkVerdict {
+        attempt,
+        token,
+        verdict,
+        findings,
+    });
+    let shown = ShowOutcome::Visible {
+        stage: 1,
+        refs: vec!["17.1".into()],
+    };
+    it.run_as_daemon(Command::Converse(Box::new(
+        ConversationCommand::ReportShown {
+            conversation: id,
+            post: 1,
+            shown,
+        },
+    )));
     // After more than a week without messages, the conversation releases its resources and the
     // delivery is forgotten.
-    it.now = Now { at: it.now.at + 9 * 24 * 3_600_000, ..it.now };
-    it.shell(Command::Tick);
-    it.shell(hear("2.1", "and another"));
+    it.now = Now {
+        fleet_ms: it.now.fleet_ms + 9 * 24 * 3_600_000,
+        ..it.now
+    };
+    it.run_as_daemon(Command::Tick);
+    it.run_as_daemon(thread_message("2.1", "and another"));
     let last = ConversationId(it.board.counters.conversation);
-    it.shell(Command::Converse(Box::new(Ask::Close { conversation: last })));
-    it.shell(hear("3.1", "one that stays"));
+    it.run_as_daemon(Command::Converse(Box::new(ConversationCommand::Close {
+        conversation: last,
+    })));
+    it.run_as_daemon(thread_message("3.1", "one that stays"));
 }

@@ -8,38 +8,44 @@ use regatta_core::bus::Message;
 use regatta_core::command::Actor;
 use regatta_core::event::Recorded;
 use regatta_core::hook::Firing;
-use regatta_core::ids::{ApprovalId, AttemptId, ChannelName, FiringId, HookId, Label, MessageId, MissionId, TaskId};
+use regatta_core::ids::{
+    ApprovalId, AttemptId, ChannelName, FiringId, HookId, Label, MessageId, MissionId, TaskId,
+};
 use regatta_core::landing::Landing;
-use regatta_core::search::Query;
-use regatta_core::task::{Status, Task};
-use regatta_engine::ports::store::{Batch, MessageFilter, TaskFilter};
+use regatta_core::search::SearchQuery;
+use regatta_core::task::{Task, TaskStatus};
+use regatta_engine::ports::store::{MessageFilter, StoreBatch, TaskFilter};
 
-use super::story::{agent, everything, person, project};
-use super::{Harness, commit_all, events, rows};
+use super::history_fixture::{agent_named, all_steps, person, project_named};
+use super::{StoreHarness, all_events, commit_all, last_rows};
 
-pub fn a_row_written_again_replaces_the_old_one(harness: &mut dyn Harness) {
-    let steps = everything();
+pub fn a_row_written_again_replaces_the_old_one(harness: &mut dyn StoreHarness) {
+    let steps = all_steps();
     let mut store = harness.open();
     commit_all(&mut *store, &steps);
-    let (key, old) = rows(&steps)
+    let (key, old) = last_rows(&steps)
         .into_iter()
         .find(|(_, it)| matches!(it, Row::Message(it) if !it.labels.is_empty() && !it.mentions.is_empty()))
         .unwrap();
-    let Row::Message(old) = old else { unreachable!() };
+    let Row::Message(old) = old else {
+        unreachable!()
+    };
     let new = Message {
         labels: vec![Label::new("new").unwrap()],
-        mentions: vec![agent("newcomer")],
+        mentions: vec![agent_named("newcomer")],
         channel: ChannelName::new("elsewhere").unwrap(),
         ..Message::clone(&old)
     };
     let last = &steps.last().unwrap().board;
-    let batch = |row: Option<Row>| Batch {
-        after: last.revision,
+    let batch = |row: Option<Row>| StoreBatch {
+        base_revision: last.revision,
         meta: last.meta(),
         rows: [(key.clone(), row)].into(),
-        ..Batch::default()
+        ..StoreBatch::default()
     };
-    store.commit(&batch(Some(Row::Message(new.clone().into())))).unwrap();
+    store
+        .commit(&batch(Some(Row::Message(new.clone().into()))))
+        .unwrap();
     let history = store.history();
     let by = |it: &Message| MessageFilter {
         channel: Some(it.channel.clone()),
@@ -57,7 +63,13 @@ pub fn a_row_written_again_replaces_the_old_one(harness: &mut dyn Harness) {
     for (channel, label) in [(true, false), (false, true), (false, false)] {
         let found = history.messages(&narrow(by(&new), channel, label)).unwrap();
         assert_eq!(found, std::slice::from_ref(&new));
-        assert!(history.messages(&narrow(by(&old), channel, label)).unwrap().iter().all(|it| it.id != old.id));
+        assert!(
+            history
+                .messages(&narrow(by(&old), channel, label))
+                .unwrap()
+                .iter()
+                .all(|it| it.id != old.id)
+        );
     }
     store.check().unwrap();
     store.commit(&batch(None)).unwrap();
@@ -65,42 +77,75 @@ pub fn a_row_written_again_replaces_the_old_one(harness: &mut dyn Harness) {
     store.check().unwrap();
 }
 
-pub fn history_sees_each_commit_at_once(harness: &mut dyn Harness) {
+pub fn history_sees_each_commit_at_once(harness: &mut dyn StoreHarness) {
     let mut store = harness.open();
     let history = store.history();
-    for step in everything() {
+    for step in all_steps() {
         store.commit(&step.batch).unwrap();
-        assert_eq!(history.events(step.batch.after, 1000).unwrap(), step.batch.events);
+        assert_eq!(
+            history.events(step.batch.base_revision, 1000).unwrap(),
+            step.batch.events
+        );
         for task in step.board.tasks.values() {
             assert_eq!(history.task(task.id).unwrap().as_ref(), Some(&**task));
         }
     }
 }
 
-pub fn j12_tasks_are_found_by_every_filter(harness: &mut dyn Harness) {
-    let steps = everything();
+pub fn j12_tasks_are_found_by_every_filter(harness: &mut dyn StoreHarness) {
+    let steps = all_steps();
     let mut store = harness.open();
     commit_all(&mut *store, &steps);
     let history = store.history();
-    let all: Vec<Task> = rows(&steps)
+    let all: Vec<Task> = last_rows(&steps)
         .into_values()
-        .filter_map(|it| if let Row::Task(it) = it { Some(Task::clone(&it)) } else { None })
+        .filter_map(|it| {
+            if let Row::Task(it) = it {
+                Some(Task::clone(&it))
+            } else {
+                None
+            }
+        })
         .collect();
-    let mut statuses: Vec<Vec<Status>> = Status::ALL.iter().map(|it| vec![*it]).collect();
+    let mut statuses: Vec<Vec<TaskStatus>> = TaskStatus::ALL.iter().map(|it| vec![*it]).collect();
     statuses.extend([
         vec![],
-        Status::ALL.to_vec(),
-        vec![Status::Completed, Status::Failed, Status::Completed],
-        vec![Status::Offered, Status::Backlog],
+        TaskStatus::ALL.to_vec(),
+        vec![
+            TaskStatus::Completed,
+            TaskStatus::Failed,
+            TaskStatus::Completed,
+        ],
+        vec![TaskStatus::Offered, TaskStatus::Backlog],
     ]);
     let mut matched = 0;
     for statuses in &statuses {
-        for project in [None, Some(project("shop")), Some(project("docs")), Some(project("none"))] {
-            for mission in [None, Some(MissionId(1)), Some(MissionId(2)), Some(MissionId(9))] {
-                for after in [None, Some(TaskId(0)), Some(TaskId(3)), Some(TaskId(u64::MAX))] {
+        for project in [
+            None,
+            Some(project_named("shop")),
+            Some(project_named("docs")),
+            Some(project_named("none")),
+        ] {
+            for mission in [
+                None,
+                Some(MissionId(1)),
+                Some(MissionId(2)),
+                Some(MissionId(9)),
+            ] {
+                for after in [
+                    None,
+                    Some(TaskId(0)),
+                    Some(TaskId(3)),
+                    Some(TaskId(u64::MAX)),
+                ] {
                     for limit in [0, 1, 2, 100] {
-                        let filter =
-                            TaskFilter { project: project.clone(), mission, statuses: statuses.clone(), after, limit };
+                        let filter = TaskFilter {
+                            project: project.clone(),
+                            mission,
+                            statuses: statuses.clone(),
+                            after,
+                            limit,
+                        };
                         let mut expected: Vec<&Task> = all
                             .iter()
                             .filter(|it| project.as_ref().is_none_or(|want| it.project == *want))
@@ -108,7 +153,11 @@ pub fn j12_tasks_are_found_by_every_filter(harness: &mut dyn Harness) {
                             .filter(|it| statuses.is_empty() || statuses.contains(&it.status))
                             .filter(|it| after.is_none_or(|after| it.id > after))
                             .collect();
-                        assert_eq!(history.count_tasks(&filter).unwrap(), expected.len() as u64, "{filter:?}");
+                        assert_eq!(
+                            history.count_tasks(&filter).unwrap(),
+                            expected.len() as u64,
+                            "{filter:?}"
+                        );
                         expected.truncate(if limit == 0 { usize::MAX } else { limit });
                         let found = history.tasks(&filter).unwrap();
                         assert_eq!(found.iter().collect::<Vec<_>>(), expected, "{filter:?}");
@@ -121,68 +170,142 @@ pub fn j12_tasks_are_found_by_every_filter(harness: &mut dyn Harness) {
     assert!(matched > 100, "only {matched} filters found anything");
 }
 
-pub fn j12_ended_entities_are_found_in_history(harness: &mut dyn Harness) {
-    let steps = everything();
+pub fn j12_ended_entities_are_found_in_history(harness: &mut dyn StoreHarness) {
+    let steps = all_steps();
     let mut store = harness.open();
     commit_all(&mut *store, &steps);
     let (history, board) = (store.history(), &steps.last().unwrap().board);
-    let rows: Vec<Row> = rows(&steps).into_values().collect();
-    let attempts: Vec<&Attempt> =
-        rows.iter().filter_map(|it| if let Row::Attempt(it) = it { Some(&**it) } else { None }).collect();
-    let landings: Vec<&Landing> =
-        rows.iter().filter_map(|it| if let Row::Landing(it) = it { Some(&**it) } else { None }).collect();
-    assert!(attempts.iter().any(|it| it.ended.is_some()) && landings.iter().any(|it| it.end.is_some()));
+    let rows: Vec<Row> = last_rows(&steps).into_values().collect();
+    let attempts: Vec<&Attempt> = rows
+        .iter()
+        .filter_map(|it| {
+            if let Row::Attempt(it) = it {
+                Some(&**it)
+            } else {
+                None
+            }
+        })
+        .collect();
+    let landings: Vec<&Landing> = rows
+        .iter()
+        .filter_map(|it| {
+            if let Row::Landing(it) = it {
+                Some(&**it)
+            } else {
+                None
+            }
+        })
+        .collect();
+    assert!(
+        attempts.iter().any(|it| it.end.is_some()) && landings.iter().any(|it| it.end.is_some())
+    );
     for it in &attempts {
         assert_eq!(history.attempt(it.id).unwrap().as_ref(), Some(*it));
     }
     assert_eq!(history.attempt(AttemptId(999)).unwrap(), None);
-    let approvals: Vec<_> =
-        rows.iter().filter_map(|it| if let Row::Approval(it) = it { Some(it) } else { None }).collect();
+    let approvals: Vec<_> = rows
+        .iter()
+        .filter_map(|it| {
+            if let Row::Approval(it) = it {
+                Some(it)
+            } else {
+                None
+            }
+        })
+        .collect();
     assert!(approvals.iter().any(|it| it.decision.is_some()));
     for it in approvals {
         assert_eq!(history.approval(it.id).unwrap().as_ref(), Some(&**it));
     }
     assert_eq!(history.approval(ApprovalId(999)).unwrap(), None);
     for task in (0..=board.counters.task + 1).map(TaskId) {
-        let expected: Vec<&Attempt> = attempts.iter().copied().filter(|it| it.task == task).collect();
-        assert_eq!(history.attempts_of(task).unwrap().iter().collect::<Vec<_>>(), expected);
+        let expected: Vec<&Attempt> = attempts
+            .iter()
+            .copied()
+            .filter(|it| it.task == task)
+            .collect();
+        assert_eq!(
+            history
+                .attempts_of(task)
+                .unwrap()
+                .iter()
+                .collect::<Vec<_>>(),
+            expected
+        );
     }
-    for name in [project("shop"), project("docs"), project("none")] {
+    for name in [
+        project_named("shop"),
+        project_named("docs"),
+        project_named("none"),
+    ] {
         for limit in [0, 1, 3, 100] {
-            let expected: Vec<&Landing> =
-                landings.iter().rev().copied().filter(|it| it.project == name).take(limit).collect();
-            assert_eq!(history.landings(&name, limit).unwrap().iter().collect::<Vec<_>>(), expected);
+            let expected: Vec<&Landing> = landings
+                .iter()
+                .rev()
+                .copied()
+                .filter(|it| it.project == name)
+                .take(limit)
+                .collect();
+            assert_eq!(
+                history
+                    .landings(&name, limit)
+                    .unwrap()
+                    .iter()
+                    .collect::<Vec<_>>(),
+                expected
+            );
         }
     }
     let mut seen = BTreeSet::new();
     for row in &rows {
         match row {
             Row::Mission(it, running) => {
-                assert_eq!(history.mission(it.id).unwrap(), Some(((**it).clone(), *running)));
+                assert_eq!(
+                    history.mission(it.id).unwrap(),
+                    Some(((**it).clone(), *running))
+                );
                 seen.insert(*running);
             }
             Row::Task(it) => assert_eq!(history.task(it.id).unwrap().as_ref(), Some(&**it)),
             _ => {}
         }
     }
-    assert_eq!(seen.len(), 2, "the story has a running mission and one that ended");
+    assert_eq!(
+        seen.len(),
+        2,
+        "the story has a running mission and one that ended"
+    );
 }
 
-pub fn j12_messages_are_found_by_every_filter(harness: &mut dyn Harness) {
-    let steps = everything();
+pub fn j12_messages_are_found_by_every_filter(harness: &mut dyn StoreHarness) {
+    let steps = all_steps();
     let mut store = harness.open();
     commit_all(&mut *store, &steps);
     let history = store.history();
-    let all: Vec<Message> = rows(&steps)
+    let all: Vec<Message> = last_rows(&steps)
         .into_values()
-        .filter_map(|it| if let Row::Message(it) = it { Some(Message::clone(&it)) } else { None })
+        .filter_map(|it| {
+            if let Row::Message(it) = it {
+                Some(Message::clone(&it))
+            } else {
+                None
+            }
+        })
         .collect();
     let channels = ["general", "shop", "@ann", "none"].map(|it| ChannelName::new(it).unwrap());
     let labels = ["task", "coord:merge", "count", "none"].map(|it| Label::new(it).unwrap());
-    let senders = [person("ann"), Actor::Agent(agent("bob")), Actor::Regatta].map(|it| it.to_string());
-    let mentions = ["ann", "bob", "none"].map(agent);
+    let senders = [
+        person("ann"),
+        Actor::Agent(agent_named("bob")),
+        Actor::Regatta,
+    ]
+    .map(|it| it.to_string());
+    let mentions = ["ann", "bob", "none"].map(agent_named);
     fn or_none<T: Clone>(it: &[T]) -> Vec<Option<T>> {
-        [None].into_iter().chain(it.iter().cloned().map(Some)).collect()
+        [None]
+            .into_iter()
+            .chain(it.iter().cloned().map(Some))
+            .collect()
     }
     let mut matched = 0;
     for channel in or_none(&channels) {
@@ -212,14 +335,29 @@ pub fn j12_messages_are_found_by_every_filter(harness: &mut dyn Harness) {
                             .iter()
                             .filter(|it| channel.as_ref().is_none_or(|want| it.channel == *want))
                             .filter(|it| label.as_ref().is_none_or(|want| it.labels.contains(want)))
-                            .filter(|it| from.as_ref().is_none_or(|want| it.sender.to_string() == *want))
-                            .filter(|it| mention.as_ref().is_none_or(|want| it.mentions.contains(want)))
+                            .filter(|it| {
+                                from.as_ref()
+                                    .is_none_or(|want| it.sender.to_string() == *want)
+                            })
+                            .filter(|it| {
+                                mention
+                                    .as_ref()
+                                    .is_none_or(|want| it.mentions.contains(want))
+                            })
                             .filter(|it| after.is_none_or(|after| it.id > after))
                             .collect();
-                        let skipped = if after.is_none() { expected.len().saturating_sub(limit) } else { 0 };
+                        let skipped = if after.is_none() {
+                            expected.len().saturating_sub(limit)
+                        } else {
+                            0
+                        };
                         expected = expected.into_iter().skip(skipped).take(limit).collect();
                         assert_eq!(
-                            history.messages(&filter).unwrap().iter().collect::<Vec<_>>(),
+                            history
+                                .messages(&filter)
+                                .unwrap()
+                                .iter()
+                                .collect::<Vec<_>>(),
                             expected,
                             "{filter:?}"
                         );
@@ -232,39 +370,75 @@ pub fn j12_messages_are_found_by_every_filter(harness: &mut dyn Harness) {
     assert!(matched > 100, "only {matched} filters found anything");
     for channel in &channels {
         for after in [0, 3, 5, u64::MAX] {
-            let expected = all.iter().filter(|it| it.channel == *channel && it.id.0 > after).count() as u64;
-            assert_eq!(history.count_messages(channel, MessageId(after)).unwrap(), expected);
+            let expected = all
+                .iter()
+                .filter(|it| it.channel == *channel && it.id.0 > after)
+                .count() as u64;
+            assert_eq!(
+                history.count_messages(channel, MessageId(after)).unwrap(),
+                expected
+            );
         }
     }
 }
 
-pub fn j12_messages_are_found_by_thread_time_and_words(harness: &mut dyn Harness) {
-    let steps = everything();
+pub fn j12_messages_are_found_by_thread_time_and_words(harness: &mut dyn StoreHarness) {
+    let steps = all_steps();
     let mut store = harness.open();
     commit_all(&mut *store, &steps);
     let history = store.history();
-    let all: Vec<Message> = rows(&steps)
+    let all: Vec<Message> = last_rows(&steps)
         .into_values()
-        .filter_map(|it| if let Row::Message(it) = it { Some(Message::clone(&it)) } else { None })
+        .filter_map(|it| {
+            if let Row::Message(it) = it {
+                Some(Message::clone(&it))
+            } else {
+                None
+            }
+        })
         .collect();
-    let (early, late) = (all[2].wall, all[all.len() - 3].wall);
+    let (early, late) = (all[2].unix_ms, all[all.len() - 3].unix_ms);
     let mut filters = Vec::new();
-    for text in [None, Some("number"), Some("NUMBER ümlaut"), Some("\"is late\""), Some("\"late is\""), Some("nowhere")]
-    {
-        for (thread, reply_to) in [(None, None), (Some(1), None), (Some(2), None), (Some(99), None), (None, Some(1))] {
-            for (since, until) in [(None, None), (Some(early), None), (None, Some(late)), (Some(early), Some(late))] {
-                for (after, before, limit) in
-                    [(None, None, 100), (None, None, 2), (None, Some(8), 3), (Some(4), Some(9), 2)]
-                {
-                    for (channel, from) in [(None, None), (Some("shop"), None), (Some("general"), Some("bob"))] {
+    for text in [
+        None,
+        Some("number"),
+        Some("NUMBER ümlaut"),
+        Some("\"is late\""),
+        Some("\"late is\""),
+        Some("nowhere"),
+    ] {
+        for (thread, reply_to) in [
+            (None, None),
+            (Some(1), None),
+            (Some(2), None),
+            (Some(99), None),
+            (None, Some(1)),
+        ] {
+            for (since, until) in [
+                (None, None),
+                (Some(early), None),
+                (None, Some(late)),
+                (Some(early), Some(late)),
+            ] {
+                for (after, before, limit) in [
+                    (None, None, 100),
+                    (None, None, 2),
+                    (None, Some(8), 3),
+                    (Some(4), Some(9), 2),
+                ] {
+                    for (channel, from) in [
+                        (None, None),
+                        (Some("shop"), None),
+                        (Some("general"), Some("bob")),
+                    ] {
                         filters.push(MessageFilter {
                             channel: channel.map(|it| ChannelName::new(it).unwrap()),
                             from: from.map(str::to_owned),
-                            text: text.and_then(Query::new),
+                            text: text.and_then(SearchQuery::new),
                             thread: thread.map(MessageId),
                             reply_to: reply_to.map(MessageId),
-                            since,
-                            until,
+                            since_unix_ms: since,
+                            until_unix_ms: until,
                             after: after.map(MessageId),
                             before: before.map(MessageId),
                             limit,
@@ -278,20 +452,47 @@ pub fn j12_messages_are_found_by_thread_time_and_words(harness: &mut dyn Harness
     let mut matched = 0;
     for filter in filters {
         let wanted = |it: &&Message| {
-            filter.channel.as_ref().is_none_or(|want| it.channel == *want)
-                && filter.from.as_ref().is_none_or(|want| it.sender.to_string() == *want)
-                && filter.text.as_ref().is_none_or(|want| want.matches(&it.text))
-                && filter.thread.is_none_or(|want| it.id == want || it.thread == Some(want))
+            filter
+                .channel
+                .as_ref()
+                .is_none_or(|want| it.channel == *want)
+                && filter
+                    .from
+                    .as_ref()
+                    .is_none_or(|want| it.sender.to_string() == *want)
+                && filter
+                    .text
+                    .as_ref()
+                    .is_none_or(|want| want.matches(&it.text))
+                && filter
+                    .thread
+                    .is_none_or(|want| it.id == want || it.thread == Some(want))
                 && filter.reply_to.is_none_or(|want| it.reply_to == Some(want))
-                && filter.since.is_none_or(|want| it.wall >= want)
-                && filter.until.is_none_or(|want| it.wall <= want)
+                && filter.since_unix_ms.is_none_or(|want| it.unix_ms >= want)
+                && filter.until_unix_ms.is_none_or(|want| it.unix_ms <= want)
                 && filter.after.is_none_or(|after| it.id > after)
                 && filter.before.is_none_or(|before| it.id < before)
         };
         let mut expected: Vec<&Message> = all.iter().filter(wanted).collect();
-        let skipped = if filter.after.is_none() { expected.len().saturating_sub(filter.limit) } else { 0 };
-        expected = expected.into_iter().skip(skipped).take(filter.limit).collect();
-        assert_eq!(history.messages(&filter).unwrap().iter().collect::<Vec<_>>(), expected, "{filter:?}");
+        let skipped = if filter.after.is_none() {
+            expected.len().saturating_sub(filter.limit)
+        } else {
+            0
+        };
+        expected = expected
+            .into_iter()
+            .skip(skipped)
+            .take(filter.limit)
+            .collect();
+        assert_eq!(
+            history
+                .messages(&filter)
+                .unwrap()
+                .iter()
+                .collect::<Vec<_>>(),
+            expected,
+            "{filter:?}"
+        );
         matched += usize::from(!expected.is_empty());
     }
     assert!(matched > 100, "only {matched} filters found anything");
@@ -301,14 +502,20 @@ pub fn j12_messages_are_found_by_thread_time_and_words(harness: &mut dyn Harness
     assert_eq!(history.message(MessageId(999)).unwrap(), None);
 }
 
-pub fn j12_firings_are_found_newest_first(harness: &mut dyn Harness) {
-    let steps = everything();
+pub fn j12_firings_are_found_newest_first(harness: &mut dyn StoreHarness) {
+    let steps = all_steps();
     let mut store = harness.open();
     commit_all(&mut *store, &steps);
     let history = store.history();
-    let all: Vec<Firing> = rows(&steps)
+    let all: Vec<Firing> = last_rows(&steps)
         .into_values()
-        .filter_map(|it| if let Row::Firing(it) = it { Some(Firing::clone(&it)) } else { None })
+        .filter_map(|it| {
+            if let Row::Firing(it) = it {
+                Some(Firing::clone(&it))
+            } else {
+                None
+            }
+        })
         .collect();
     assert!(all.iter().any(|it| it.ended.is_some()) && all.iter().any(|it| it.ended.is_none()));
     for hook in [None, Some(HookId(1)), Some(HookId(2)), Some(HookId(9))] {
@@ -321,21 +528,30 @@ pub fn j12_firings_are_found_newest_first(harness: &mut dyn Harness) {
                     .filter(|it| before.is_none_or(|before| it.id < before))
                     .collect();
                 expected.truncate(limit);
-                assert_eq!(history.firings(hook, before, limit).unwrap().iter().collect::<Vec<_>>(), expected);
+                assert_eq!(
+                    history
+                        .firings(hook, before, limit)
+                        .unwrap()
+                        .iter()
+                        .collect::<Vec<_>>(),
+                    expected
+                );
             }
         }
     }
 }
 
-pub fn events_are_read_page_by_page(harness: &mut dyn Harness) {
-    let steps = everything();
+pub fn events_are_read_page_by_page(harness: &mut dyn StoreHarness) {
+    let steps = all_steps();
     let mut store = harness.open();
     commit_all(&mut *store, &steps);
-    let (history, expected) = (store.history(), events(&steps));
+    let (history, expected) = (store.history(), all_events(&steps));
     for size in [1, 7, 1000] {
         let mut found: Vec<Recorded> = Vec::new();
         loop {
-            let page = history.events(found.last().map_or(0, |it| it.revision), size).unwrap();
+            let page = history
+                .events(found.last().map_or(0, |it| it.revision), size)
+                .unwrap();
             assert!(page.len() <= size);
             if page.is_empty() {
                 break;

@@ -4,128 +4,223 @@
 use std::collections::BTreeMap;
 
 use regatta_core::agent::Runtime;
-use regatta_core::attempt::Exited;
+use regatta_core::agent_protocol::{AgentEvent, StopReason};
+use regatta_core::attempt::ProgramExit;
 use regatta_core::board::Row;
-use regatta_core::command::{Command, Outcome};
-use regatta_core::extra::Value;
+use regatta_core::command::{Command, CommandOutcome};
 use regatta_core::ids::{LaunchId, MemberName, TeamName};
-use regatta_core::launch::{Launch, Program, Resolution};
-use regatta_core::session::{Said, Stop};
-use regatta_core::team::{Ask, Backup, Create, Environment, Member, Team};
+use regatta_core::launch::{MemberResolution, ProgramFacts, TeamLaunch};
+use regatta_core::team::{CreateTeam, Team, TeamBackup, TeamCommand, TeamEnvironment, TeamMember};
+use regatta_core::unknown_fields::ExtraValue;
 
-use super::story::{Teller, everything, project};
-use super::{Harness, commit_all, rows};
+use super::history_fixture::{HistoryBuilder, all_steps, project_named};
+use super::{StoreHarness, commit_all, last_rows};
 
-fn name(text: &str) -> TeamName {
+fn team_name(text: &str) -> TeamName {
     TeamName::new(text).unwrap()
 }
 
-fn member(text: &str, provider: &str) -> Member {
-    let extra = BTreeMap::from([("from_tomorrow".to_owned(), Value::List(vec![Value::Whole(1), Value::Nothing(())]))]);
+fn new_member(text: &str, provider: &str) -> TeamMember {
+    let extra = BTreeMap::from([(
+        "from_tomorrow".to_owned(),
+        ExtraValue::List(vec![ExtraValue::U64(1), ExtraValue::Null(())]),
+    )]);
     let of = Some(provider.to_owned());
-    Member { provider: of, environment: Some("own".into()), extra, ..Member::named(MemberName::new(text).unwrap()) }
+    TeamMember {
+        provider: of,
+        environment: Some("own".into()),
+        extra,
+        ..TeamMember::named(MemberName::new(text).unwrap())
+    }
 }
 
-fn asks(it: &mut Teller, ask: Ask) -> Outcome {
-    it.ann(Command::Team(Box::new(ask)))
+fn run_team_command(it: &mut HistoryBuilder, ask: TeamCommand) -> CommandOutcome {
+    it.run_as_ann(Command::Team(Box::new(ask)))
 }
 
-fn create(it: &mut Teller, team: &str) {
-    let environment = Environment { env: [("A".to_owned(), "1".to_owned())].into(), ..Environment::default() };
-    asks(
+fn create_team(it: &mut HistoryBuilder, team: &str) {
+    let environment = TeamEnvironment {
+        env: [("A".to_owned(), "1".to_owned())].into(),
+        ..TeamEnvironment::default()
+    };
+    run_team_command(
         it,
-        Ask::Create(Create {
-            name: name(team),
-            project: project("shop"),
-            lead: member("amy", "codex"),
-            members: vec![member("tom", "opencode")],
+        TeamCommand::Create(CreateTeam {
+            name: team_name(team),
+            project: project_named("shop"),
+            lead: new_member("amy", "codex"),
+            members: vec![new_member("tom", "opencode")],
             environments: [("own".to_owned(), environment)].into(),
-            extra: BTreeMap::from([("motto".to_owned(), Value::Text("on".into()))]),
+            extra: BTreeMap::from([("motto".to_owned(), ExtraValue::String("on".into()))]),
         }),
     );
 }
 
-fn record(it: &Teller, team: &str) -> (Team, Launch) {
-    let team = Team::clone(&it.board.teams[&name(team)]);
-    let launch = Launch::clone(&it.board.launches[&team.launch.expect("the team was launched")]);
+fn team_and_launch(it: &HistoryBuilder, team: &str) -> (Team, TeamLaunch) {
+    let team = Team::clone(&it.board.teams[&team_name(team)]);
+    let launch =
+        TeamLaunch::clone(&it.board.launches[&team.launch.expect("the team was launched")]);
     (team, launch)
 }
 
 /// Launches a team. All its programs are found, and the members in `up` come up.
-fn launch(it: &mut Teller, team: &str, up: &[&str]) -> LaunchId {
-    let Outcome::Launched(Some(id)) = asks(it, Ask::Launch { team: name(team), left_out: vec![] }) else {
+fn launch_team(it: &mut HistoryBuilder, team: &str, up: &[&str]) -> LaunchId {
+    let CommandOutcome::Launched(Some(id)) = run_team_command(
+        it,
+        TeamCommand::Launch {
+            team: team_name(team),
+            left_out: vec![],
+        },
+    ) else {
         panic!("{team} was not launched")
     };
-    let found = ["amy", "tom"].map(|it| Resolution {
+    let found = ["amy", "tom"].map(|it| MemberResolution {
         member: MemberName::new(it).unwrap(),
         runtime: Some(Runtime::Scripted),
         backend: None,
-        program: Program { path: Some("/bin/agent".into()), ..Program::default() },
+        program: ProgramFacts {
+            path: Some("/bin/agent".into()),
+            ..ProgramFacts::default()
+        },
         keys: vec![],
         files: vec![],
         fast_mode: None,
         notes: vec!["found".into()],
         problem: None,
     });
-    it.shell(Command::ReportResolved { launch: id, found: found.to_vec() });
+    it.run_as_daemon(Command::ReportResolved {
+        launch: id,
+        found: found.to_vec(),
+    });
     for who in up {
-        let (attempt, token) = session(it, team, who);
-        it.shell(Command::ReportLaunched { attempt, token, sandbox: None, warnings: vec![] });
+        let (attempt, token) = session_of(it, team, who);
+        it.run_as_daemon(Command::ReportLaunched {
+            attempt,
+            token,
+            sandbox: None,
+            warnings: vec![],
+        });
         for (n, said) in (1..).zip([
-            Said::Started { session: Some("s".into()), model: Some("m".into()) },
-            Said::TurnStarted { n: 0 },
-            Said::TurnEnded { stop: Stop::EndTurn, class: None, detail: "here".into() },
+            AgentEvent::Started {
+                session: Some("s".into()),
+                model: Some("m".into()),
+            },
+            AgentEvent::TurnStarted { n: 0 },
+            AgentEvent::TurnEnded {
+                stop: StopReason::EndTurn,
+                class: None,
+                detail: "here".into(),
+            },
         ]) {
-            it.shell(Command::ReportSaid { attempt, token, n, said });
+            it.run_as_daemon(Command::ReportAgentEvent {
+                attempt,
+                token,
+                n,
+                event: said,
+            });
         }
     }
     id
 }
 
-fn session(it: &Teller, team: &str, who: &str) -> (regatta_core::ids::AttemptId, u64) {
-    let entry = record(it, team).1.entry(&MemberName::new(who).unwrap()).cloned();
-    let attempt = entry.and_then(|it| it.attempt).expect("the member has a session");
+fn session_of(it: &HistoryBuilder, team: &str, who: &str) -> (regatta_core::ids::AttemptId, u64) {
+    let entry = team_and_launch(it, team)
+        .1
+        .entry(&MemberName::new(who).unwrap())
+        .cloned();
+    let attempt = entry
+        .and_then(|it| it.attempt)
+        .expect("the member has a session");
     (attempt, it.board.attempts[&attempt].token)
 }
 
 /// Adds the commands about teams.
-pub(super) fn teams(it: &mut Teller) {
+pub(super) fn add_teams(it: &mut HistoryBuilder) {
     for team in ["harbour", "quay"] {
-        create(it, team);
-        launch(it, team, &["amy", "tom"]);
-        asks(it, Ask::Stop { team: name(team), reason: "enough".into() });
+        create_team(it, team);
+        launch_team(it, team, &["amy", "tom"]);
+        run_team_command(
+            it,
+            TeamCommand::Stop {
+                team: team_name(team),
+                reason: "enough".into(),
+            },
+        );
         for who in ["tom", "amy"] {
-            let (attempt, token) = session(it, team, who);
-            it.shell(Command::ReportExited { attempt, token, how: Exited::Lost });
+            let (attempt, token) = session_of(it, team, who);
+            it.run_as_daemon(Command::ReportExited {
+                attempt,
+                token,
+                exit: ProgramExit::Lost,
+            });
         }
-        launch(it, team, &["amy"]);
+        launch_team(it, team, &["amy"]);
     }
-    asks(it, Ask::Stop { team: name("quay"), reason: "enough".into() });
+    run_team_command(
+        it,
+        TeamCommand::Stop {
+            team: team_name("quay"),
+            reason: "enough".into(),
+        },
+    );
     for who in ["tom", "amy"] {
-        let (attempt, token) = session(it, "quay", who);
-        it.shell(Command::ReportExited { attempt, token, how: Exited::Lost });
+        let (attempt, token) = session_of(it, "quay", who);
+        it.run_as_daemon(Command::ReportExited {
+            attempt,
+            token,
+            exit: ProgramExit::Lost,
+        });
     }
-    let (team, launch) = record(it, "quay");
-    asks(it, Ask::Restore { backup: Backup { team, launch: Some(launch), extra: BTreeMap::new() } });
-    asks(it, Ask::Delete { team: name("quay") });
+    let (team, launch) = team_and_launch(it, "quay");
+    run_team_command(
+        it,
+        TeamCommand::Restore {
+            backup: TeamBackup {
+                team,
+                launch: Some(launch),
+                extra: BTreeMap::new(),
+            },
+        },
+    );
+    run_team_command(
+        it,
+        TeamCommand::Delete {
+            team: team_name("quay"),
+        },
+    );
 }
 
-pub fn j12_launches_are_found_newest_first(harness: &mut dyn Harness) {
-    let steps = everything();
+pub fn j12_launches_are_found_newest_first(harness: &mut dyn StoreHarness) {
+    let steps = all_steps();
     let mut store = harness.open();
     commit_all(&mut *store, &steps);
     let history = store.history();
     for team in ["harbour", "quay", "nobody"] {
-        let mut expected: Vec<Launch> = rows(&steps)
+        let mut expected: Vec<TeamLaunch> = last_rows(&steps)
             .into_values()
-            .filter_map(|it| if let Row::Launch(it) = it { Some(Launch::clone(&it)) } else { None })
-            .filter(|it| it.team == name(team))
+            .filter_map(|it| {
+                if let Row::Launch(it) = it {
+                    Some(TeamLaunch::clone(&it))
+                } else {
+                    None
+                }
+            })
+            .filter(|it| it.team == team_name(team))
             .collect();
         expected.sort_by_key(|it| std::cmp::Reverse(it.id));
-        assert_eq!(expected.len() >= 2, team != "nobody", "the story launches {team} {} times", expected.len());
+        assert_eq!(
+            expected.len() >= 2,
+            team != "nobody",
+            "the story launches {team} {} times",
+            expected.len()
+        );
         for limit in [0, 1, 2, 9] {
-            let found = history.launches(&name(team), limit).unwrap();
-            assert_eq!(found, expected[..limit.min(expected.len())], "{team}, at most {limit}");
+            let found = history.launches(&team_name(team), limit).unwrap();
+            assert_eq!(
+                found,
+                expected[..limit.min(expected.len())],
+                "{team}, at most {limit}"
+            );
         }
     }
 }

@@ -2,12 +2,15 @@
 //! violations.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot continue fails")]
-#![allow(clippy::print_stdout, reason = "a test that is skipped prints the reason")]
+#![allow(
+    clippy::print_stdout,
+    reason = "a test that is skipped prints the reason"
+)]
 
 mod github;
-mod hook;
+mod http_client;
 mod linear;
-mod plain;
 mod sdk;
 mod slack;
 mod telegram;
+mod webhook_server;

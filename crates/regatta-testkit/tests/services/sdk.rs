@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::Mutex;
 
-use regatta_testkit::services::Fault;
+use regatta_testkit::services::ServiceFault;
 use regatta_testkit::services::github::GitHub;
 use regatta_testkit::services::linear::Linear;
 use regatta_testkit::services::slack::Slack;
@@ -19,28 +19,48 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, Lines};
 use tokio::process::{Child, ChildStdout, Command};
 
-use crate::plain::PATIENCE;
+use crate::http_client::TEST_TIMEOUT;
 
-const SCRIPTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/services/sdk");
+const SCRIPTS_DIR: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/services/sdk");
 /// Error codes that npm prints when the registry is unreachable.
-const UNREACHABLE: [&str; 6] = ["ENOTFOUND", "EAI_AGAIN", "ECONNREFUSED", "ETIMEDOUT", "ENETUNREACH", "ECONNRESET"];
+const NETWORK_ERRORS: [&str; 6] = [
+    "ENOTFOUND",
+    "EAI_AGAIN",
+    "ECONNREFUSED",
+    "ETIMEDOUT",
+    "ENETUNREACH",
+    "ECONNRESET",
+];
 
-static INSTALLING: Mutex<()> = Mutex::new(());
+static INSTALL_LOCK: Mutex<()> = Mutex::new(());
 
 /// Returns the directory with the scripts and the clients, or the reason why they are not
 /// available.
-fn installed() -> Result<PathBuf, String> {
-    let _one_at_a_time = INSTALLING.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+fn install_clients() -> Result<PathBuf, String> {
+    let _one_at_a_time = INSTALL_LOCK
+        .lock()
+        .unwrap_or_else(std::sync::PoisonError::into_inner);
     let home = Path::new(env!("CARGO_TARGET_TMPDIR")).join("services-sdk");
-    let version =
-        std::process::Command::new("node").arg("--version").output().map_err(|it| format!("no node: {it}"))?;
-    let version = String::from_utf8_lossy(&version.stdout).trim().trim_start_matches('v').to_owned();
-    let major: u32 = version.split('.').next().and_then(|it| it.parse().ok()).unwrap_or(0);
+    let version = std::process::Command::new("node")
+        .arg("--version")
+        .output()
+        .map_err(|it| format!("no node: {it}"))?;
+    let version = String::from_utf8_lossy(&version.stdout)
+        .trim()
+        .trim_start_matches('v')
+        .to_owned();
+    let major: u32 = version
+        .split('.')
+        .next()
+        .and_then(|it| it.parse().ok())
+        .unwrap_or(0);
     if major < 20 {
-        return Err(format!("the clients need Node 20 or later, this is {version}"));
+        return Err(format!(
+            "the clients need Node 20 or later, this is {version}"
+        ));
     }
     std::fs::create_dir_all(&home).unwrap();
-    for entry in std::fs::read_dir(SCRIPTS).unwrap().flatten() {
+    for entry in std::fs::read_dir(SCRIPTS_DIR).unwrap().flatten() {
         std::fs::copy(entry.path(), home.join(entry.file_name())).unwrap();
     }
     let lock = std::fs::read_to_string(home.join("package-lock.json")).unwrap();
@@ -49,13 +69,23 @@ fn installed() -> Result<PathBuf, String> {
         return Ok(home);
     }
     let done = std::process::Command::new("npm")
-        .args(["ci", "--no-audit", "--no-fund", "--no-update-notifier", "--ignore-scripts", "--loglevel=error"])
+        .args([
+            "ci",
+            "--no-audit",
+            "--no-fund",
+            "--no-update-notifier",
+            "--ignore-scripts",
+            "--loglevel=error",
+        ])
         .current_dir(&home)
         .stdin(Stdio::null())
         .output()
         .map_err(|it| format!("no npm: {it}"))?;
     let words = String::from_utf8_lossy(&done.stderr);
-    if UNREACHABLE.iter().any(|it| !done.status.success() && words.contains(it)) {
+    if NETWORK_ERRORS
+        .iter()
+        .any(|it| !done.status.success() && words.contains(it))
+    {
         return Err(format!("the registry cannot be reached: {words}"));
     }
     assert!(done.status.success(), "npm ci failed: {words}");
@@ -64,18 +94,18 @@ fn installed() -> Result<PathBuf, String> {
 }
 
 /// A running script that uses the clients.
-struct Script {
+struct ClientScript {
     child: Child,
     lines: Lines<BufReader<ChildStdout>>,
     /// Reports that arrived before the test asked for them.
-    earlier: Vec<Value>,
+    unread: Vec<Value>,
 }
 
-impl Script {
+impl ClientScript {
     /// Starts a script with its task. Returns `None` and prints the reason if the clients are not
     /// available.
-    async fn start(name: &str, task: &Value) -> Option<Script> {
-        let home = match tokio::task::spawn_blocking(installed).await.unwrap() {
+    async fn start(name: &str, task: &Value) -> Option<ClientScript> {
+        let home = match tokio::task::spawn_blocking(install_clients).await.unwrap() {
             Ok(home) => home,
             Err(why) => {
                 assert!(std::env::var_os("REGATTA_SERVICES_SDK").is_none(), "{why}");
@@ -84,104 +114,181 @@ impl Script {
             }
         };
         let mut command = Command::new("node");
-        command.arg(name).arg(task.to_string()).current_dir(home).kill_on_drop(true);
-        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        command
+            .arg(name)
+            .arg(task.to_string())
+            .current_dir(home)
+            .kill_on_drop(true);
+        let mut child = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
         let lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        Some(Script { child, lines, earlier: vec![] })
+        Some(ClientScript {
+            child,
+            lines,
+            unread: vec![],
+        })
     }
 
     /// Returns the script's next report of this kind. Other reports are kept.
-    async fn told(&mut self, what: &str) -> Value {
-        if let Some(at) = self.earlier.iter().position(|it| it["what"] == what) {
-            return self.earlier.remove(at);
+    async fn next_report(&mut self, what: &str) -> Value {
+        if let Some(at) = self.unread.iter().position(|it| it["what"] == what) {
+            return self.unread.remove(at);
         }
-        let reading = async {
-            loop {
-                let line = self.lines.next_line().await.unwrap().unwrap_or_else(|| panic!("the script ended before it reported {what}"));
-                // The clients print their own lines here too.
-                let Ok(said) = serde_json::from_str::<Value>(&line) else { continue };
-                assert_ne!(said["what"], "failed", "{said:#}");
-                if said["what"] == what {
-                    return said;
+        let reading =
+            async {
+                loop {
+                    let line =
+                        self.lines.next_line().await.unwrap().unwrap_or_else(|| {
+                            panic!("the script ended before it reported {what}")
+                        });
+                    // The clients print their own lines here too.
+                    let Ok(said) = serde_json::from_str::<Value>(&line) else {
+                        continue;
+                    };
+                    assert_ne!(said["what"], "failed", "{said:#}");
+                    if said["what"] == what {
+                        return said;
+                    }
+                    self.unread.push(said);
                 }
-                self.earlier.push(said);
-            }
-        };
-        tokio::time::timeout(3 * PATIENCE, reading).await.unwrap_or_else(|_| panic!("the script did not report {what}"))
+            };
+        tokio::time::timeout(3 * TEST_TIMEOUT, reading)
+            .await
+            .unwrap_or_else(|_| panic!("the script did not report {what}"))
     }
 
-    async fn order(&mut self, word: &str) {
-        self.child.stdin.as_mut().unwrap().write_all(word.as_bytes()).await.unwrap();
+    async fn send_order(&mut self, word: &str) {
+        self.child
+            .stdin
+            .as_mut()
+            .unwrap()
+            .write_all(word.as_bytes())
+            .await
+            .unwrap();
     }
 }
 
 #[tokio::test]
 async fn slack_double_works_with_slacks_own_clients() {
     let slack = Slack::start().await;
-    let claude = slack.app("claude");
-    let ann = slack.person("ann");
-    let dev = slack.channel("dev", &["ann", "claude"]);
-    let task = json!({"base": slack.base_url(), "bot_token": claude.bot_token, "app_token": claude.app_token, "team": slack.team()});
-    let Some(mut script) = Script::start("slack.mjs", &task).await else { return };
-    let me = script.told("me").await;
-    assert_eq!((&me["user_id"], &me["bot_id"]), (&json!(claude.bot_user), &json!(claude.bot_id)));
-    script.told("connected").await;
-    assert_eq!(script.told("refused").await["error"], "channel_not_found");
+    let claude = slack.add_socket_app("claude");
+    let ann = slack.add_person("ann");
+    let dev = slack.add_channel("dev", &["ann", "claude"]);
+    let task = json!({"base": slack.base_url(), "bot_token": claude.bot_token, "app_token": claude.app_token, "team": slack.team_id()});
+    let Some(mut script) = ClientScript::start("slack.mjs", &task).await else {
+        return;
+    };
+    let me = script.next_report("me").await;
+    assert_eq!(
+        (&me["user_id"], &me["bot_id"]),
+        (&json!(claude.bot_user), &json!(claude.bot_id))
+    );
+    script.next_report("connected").await;
+    assert_eq!(
+        script.next_report("refused").await["error"],
+        "channel_not_found"
+    );
 
-    let root = slack.say("ann", "dev", "@claude fix it", None);
-    let asked = script.told("asked").await;
+    let root = slack.post_as_person("ann", "dev", "@claude fix it", None);
+    let asked = script.next_report("asked").await;
     let ts = asked["ts"].as_str().unwrap().to_owned();
     assert_eq!(asked["found"], asked["ts"], "the script finds its own mark");
-    assert_eq!(slack.reactions("dev", &root), [("eyes".to_owned(), claude.bot_user.clone())]);
+    assert_eq!(
+        slack.reactions("dev", &root),
+        [("eyes".to_owned(), claude.bot_user.clone())]
+    );
     slack.click("ann", "dev", &ts, "allow");
-    let clicked = script.told("clicked").await;
-    assert_eq!((&clicked["action"], &clicked["user"]), (&json!("allow"), &json!(ann)));
-    let message = slack.view(|view| view.message("dev", &ts).cloned()).unwrap();
-    assert_eq!((message.text.as_str(), message.buttons().len()), ("Allowed 7", 0));
-    slack.command("ann", "dev", "claude", "/regatta", "status");
-    assert_eq!(script.told("command").await["text"], "status");
+    let clicked = script.next_report("clicked").await;
+    assert_eq!(
+        (&clicked["action"], &clicked["user"]),
+        (&json!("allow"), &json!(ann))
+    );
+    let message = slack
+        .view(|view| view.message("dev", &ts).cloned())
+        .unwrap();
+    assert_eq!(
+        (message.text.as_str(), message.buttons().len()),
+        ("Allowed 7", 0)
+    );
+    slack.send_slash_command("ann", "dev", "claude", "/regatta", "status");
+    assert_eq!(script.next_report("command").await["text"], "status");
 
     slack.disconnect("claude", "refresh_requested");
-    script.told("connected").await;
-    let root = slack.say("ann", "dev", "@claude stream it", None);
-    script.told("streamed").await;
+    script.next_report("connected").await;
+    let root = slack.post_as_person("ann", "dev", "@claude stream it", None);
+    script.next_report("streamed").await;
     let thread = slack.thread("dev", &root);
-    assert_eq!((thread[0].text.as_str(), thread[0].streaming), ("**One** and two and three. Done.", Some(false)));
-    let acknowledged = |it: &regatta_testkit::services::slack::Envelope| it.acknowledged.is_some();
-    slack.wait_for(|view| view.envelopes("claude").iter().all(acknowledged), PATIENCE).await;
+    assert_eq!(
+        (thread[0].text.as_str(), thread[0].is_streaming),
+        ("**One** and two and three. Done.", Some(false))
+    );
+    let acknowledged =
+        |it: &regatta_testkit::services::slack::SlackEnvelope| it.acknowledged.is_some();
+    slack
+        .wait_for(
+            |view| view.envelopes("claude").iter().all(acknowledged),
+            TEST_TIMEOUT,
+        )
+        .await;
     slack.assert_well_behaved();
 
     // The script posts five messages at once. Two get status 429 at first, and all five arrive.
-    slack.say("ann", &dev, "@claude many", None);
-    script.told("many").await;
-    assert_eq!(slack.messages("dev").iter().filter(|it| it.text.starts_with("number")).count(), 5);
-    assert!(slack.calls_of("chat.postMessage").iter().any(|it| it.status == 429));
+    slack.post_as_person("ann", &dev, "@claude many", None);
+    script.next_report("many").await;
+    assert_eq!(
+        slack
+            .messages("dev")
+            .iter()
+            .filter(|it| it.text.starts_with("number"))
+            .count(),
+        5
+    );
+    assert!(
+        slack
+            .calls_of("chat.postMessage")
+            .iter()
+            .any(|it| it.status == 429)
+    );
 }
 
 #[tokio::test]
 async fn github_double_works_with_githubs_own_clients() {
     let github = GitHub::start().await;
-    let claude = github.app("claude-bot");
-    github.repo("acme/shop", &["claude-bot"]);
-    github.person("ann", "acme/shop", "write");
+    let claude = github.add_app("claude-bot");
+    github.add_repo("acme/shop", &["claude-bot"]);
+    github.add_person("ann", "acme/shop", "write");
     let task = json!({"base": github.base_url(), "app_id": claude.id, "private_key": claude.private_key, "webhook_secret": claude.webhook_secret});
-    let Some(mut script) = Script::start("github.mjs", &task).await else { return };
-    let ready = script.told("ready").await;
+    let Some(mut script) = ClientScript::start("github.mjs", &task).await else {
+        return;
+    };
+    let ready = script.next_report("ready").await;
     let installation = github.installation("claude-bot", "acme");
-    assert_eq!((&ready["slug"], &ready["installations"]), (&json!("claude-bot"), &json!([installation])));
+    assert_eq!(
+        (&ready["slug"], &ready["installations"]),
+        (&json!("claude-bot"), &json!([installation]))
+    );
     assert_eq!(ready["here"], installation);
     let number = github.open_issue("ann", "acme/shop", "Login", "It fails.");
     for at in 0..25 {
         github.comment("ann", "acme/shop", number, &format!("before {at}"));
     }
-    github.subscribe("claude-bot", &["issue_comment", "pull_request_review_comment", "check_run"]);
+    github.subscribe(
+        "claude-bot",
+        &["issue_comment", "pull_request_review_comment", "check_run"],
+    );
     // The deliveries of the comments above are removed, so they are not sent to the new address.
     github.forget_deliveries("claude-bot");
-    github.webhook("claude-bot", ready["url"].as_str().unwrap());
+    github.set_webhook_url("claude-bot", ready["url"].as_str().unwrap());
     let id = github.comment("ann", "acme/shop", number, "@claude-bot fix it");
-    assert_eq!(script.told("comment").await["body"], "@claude-bot fix it");
-    assert_eq!(script.told("own").await["via"], "claude-bot");
-    let answered = script.told("answered").await;
+    assert_eq!(
+        script.next_report("comment").await["body"],
+        "@claude-bot fix it"
+    );
+    assert_eq!(script.next_report("own").await["via"], "claude-bot");
+    let answered = script.next_report("answered").await;
     assert_eq!(
         (&answered["role"], &answered["comments"], &answered["diff"]),
         (&json!("write"), &json!(27), &json!("string"))
@@ -189,77 +296,141 @@ async fn github_double_works_with_githubs_own_clients() {
     let comments = github.comments("acme/shop", number);
     let own = comments.iter().find(|it| it.app.is_some()).unwrap();
     assert_eq!(own.versions, ["Working", "Done"]);
-    assert_eq!(comments.iter().find(|it| it.id == id).unwrap().reactions[0].content, "eyes");
+    assert_eq!(
+        comments.iter().find(|it| it.id == id).unwrap().reactions[0].content,
+        "eyes"
+    );
     let check = &github.checks("acme/shop")[0];
-    assert_eq!((check.status.as_str(), check.conclusion.as_deref()), ("completed", Some("success")));
+    assert_eq!(
+        (check.status.as_str(), check.conclusion.as_deref()),
+        ("completed", Some("success"))
+    );
     github.rerequest("ann", "acme/shop", check.id);
-    assert_eq!(script.told("again").await["id"], check.id);
+    assert_eq!(script.next_report("again").await["id"], check.id);
     let pull = github.pulls("acme/shop")[0].number;
     let remark = github.review_comment("ann", "acme/shop", pull, (("src/a.rs", 3), "Why?"), None);
-    script.told("replied").await;
-    assert_eq!(github.review_comments("acme/shop", pull)[1].in_reply_to, Some(remark));
+    script.next_report("replied").await;
+    assert_eq!(
+        github.review_comments("acme/shop", pull)[1].in_reply_to,
+        Some(remark)
+    );
 
     // The official verifier refuses a webhook with a wrong signature. The script then requests its
     // redelivery.
     github.corrupt_signatures("claude-bot", 1);
     github.comment("ann", "acme/shop", number, "@claude-bot once more");
-    github.wait_for(|view| view.deliveries("claude-bot").iter().any(|it| it.status_code == Some(400)), PATIENCE).await;
-    script.order("redeliver\n").await;
-    let again = script.told("redelivered").await;
+    github
+        .wait_for(
+            |view| {
+                view.deliveries("claude-bot")
+                    .iter()
+                    .any(|it| it.status_code == Some(400))
+            },
+            TEST_TIMEOUT,
+        )
+        .await;
+    script.send_order("redeliver\n").await;
+    let again = script.next_report("redelivered").await;
     assert_eq!(again["status"], 202);
-    let sent = script.told("comment").await;
-    assert_eq!((&sent["id"], &sent["body"]), (&again["guid"], &json!("@claude-bot once more")));
+    let sent = script.next_report("comment").await;
+    assert_eq!(
+        (&sent["id"], &sent["body"]),
+        (&again["guid"], &json!("@claude-bot once more"))
+    );
     github.assert_well_behaved();
 }
 
 #[tokio::test]
 async fn linear_double_works_with_linears_own_client() {
     let linear = Linear::start().await;
-    let claude = linear.app("claude");
-    linear.person("ann");
-    linear.issue("ENG-1", "Login fails", "Since Monday.");
-    linear.fail_next("viewer", 1, Fault::Delay(std::time::Duration::ZERO));
-    linear.fail_next("viewer", 1, Fault::RetryAfter(60.0));
+    let claude = linear.add_app("claude");
+    linear.add_person("ann");
+    linear.add_issue("ENG-1", "Login fails", "Since Monday.");
+    linear.fail_next("viewer", 1, ServiceFault::Delay(std::time::Duration::ZERO));
+    linear.fail_next("viewer", 1, ServiceFault::RetryAfter(60.0));
     let task = json!({"base": linear.base_url(), "access_token": claude.access_token, "webhook_secret": claude.webhook_secret});
-    let Some(mut script) = Script::start("linear.mjs", &task).await else { return };
-    let ready = script.told("ready").await;
-    assert_eq!((&ready["id"], &ready["sessions"]), (&json!(claude.app_user_id), &json!(0)));
-    let limited = script.told("limited").await;
-    assert!(limited["type"] == "Ratelimited" && limited["reset"].is_number(), "{limited}");
-    linear.webhook("claude", ready["url"].as_str().unwrap());
+    let Some(mut script) = ClientScript::start("linear.mjs", &task).await else {
+        return;
+    };
+    let ready = script.next_report("ready").await;
+    assert_eq!(
+        (&ready["id"], &ready["sessions"]),
+        (&json!(claude.app_user_id), &json!(0))
+    );
+    let limited = script.next_report("limited").await;
+    assert!(
+        limited["type"] == "Ratelimited" && limited["reset"].is_number(),
+        "{limited}"
+    );
+    linear.set_webhook_url("claude", ready["url"].as_str().unwrap());
     let session = linear.delegate("ann", "ENG-1", "claude");
-    assert_eq!(script.told("event").await["action"], "created");
-    let asked = script.told("asked").await;
-    let typed = json!(["AgentActivityActionContent", "AgentActivityElicitationContent"]);
-    assert_eq!((&asked["activities"], &asked["status"]), (&typed, &json!("awaitingInput")), "{asked}");
-    assert_eq!((&asked["issue"], &asked["success"]), (&json!("ENG-1"), &json!(true)));
+    assert_eq!(script.next_report("event").await["action"], "created");
+    let asked = script.next_report("asked").await;
+    let typed = json!([
+        "AgentActivityActionContent",
+        "AgentActivityElicitationContent"
+    ]);
+    assert_eq!(
+        (&asked["activities"], &asked["status"]),
+        (&typed, &json!("awaitingInput")),
+        "{asked}"
+    );
+    assert_eq!(
+        (&asked["issue"], &asked["success"]),
+        (&json!("ENG-1"), &json!(true))
+    );
     let of = linear.session(&session);
-    assert_eq!((of.activities.len(), of.external_urls.len(), of.plan[0]["status"].as_str()), (3, 1, Some("completed")));
-    linear.stop("ann", &session);
-    assert_eq!(script.told("event").await["signal"], "stop");
-    script.told("stopped").await;
+    assert_eq!(
+        (
+            of.activities.len(),
+            of.external_urls.len(),
+            of.plan[0]["status"].as_str()
+        ),
+        (3, 1, Some("completed"))
+    );
+    linear.press_stop("ann", &session);
+    assert_eq!(script.next_report("event").await["signal"], "stop");
+    script.next_report("stopped").await;
     assert_eq!(linear.session(&session).status, "complete");
-    linear.wait_for(|view| view.deliveries("claude").iter().all(|it| it.taken()), PATIENCE).await;
+    linear
+        .wait_for(
+            |view| view.deliveries("claude").iter().all(|it| it.is_accepted()),
+            TEST_TIMEOUT,
+        )
+        .await;
     linear.assert_well_behaved();
 }
 
 #[tokio::test]
 async fn telegram_double_works_with_a_well_known_client() {
     let telegram = Telegram::start().await;
-    let bot = telegram.bot("claude_bot");
-    telegram.person("ann");
-    telegram.group("dev", &["ann", "claude_bot"]);
+    let bot = telegram.add_bot("claude_bot");
+    telegram.add_person("ann");
+    telegram.add_group("dev", &["ann", "claude_bot"]);
     let task = json!({"base": telegram.base_url(), "token": bot.token});
-    let Some(mut script) = Script::start("telegram.mjs", &task).await else { return };
-    assert_eq!(script.told("ready").await["username"], "claude_bot");
-    let said = telegram.say("ann", "dev", "@claude_bot may you?", None);
-    let id = script.told("asked").await["id"].as_i64().unwrap();
+    let Some(mut script) = ClientScript::start("telegram.mjs", &task).await else {
+        return;
+    };
+    assert_eq!(script.next_report("ready").await["username"], "claude_bot");
+    let said = telegram.post_as_person("ann", "dev", "@claude_bot may you?", None);
+    let id = script.next_report("asked").await["id"].as_i64().unwrap();
     telegram.click("ann", "dev", id, "allow:7");
-    script.told("clicked").await;
+    script.next_report("clicked").await;
     let messages = telegram.messages("dev");
-    assert_eq!((messages[0].id, messages[0].reactions[0].0.as_str()), (said, "👀"));
-    assert_eq!((messages[1].shown.as_str(), messages[1].reply_to), ("Allowed allow:7", Some(said)));
-    assert_eq!(telegram.callbacks()[0].answered.as_deref(), Some("Thank you"));
-    telegram.wait_for(|view| view.unconfirmed("claude_bot") == 0, PATIENCE).await;
+    assert_eq!(
+        (messages[0].id, messages[0].reactions[0].0.as_str()),
+        (said, "👀")
+    );
+    assert_eq!(
+        (messages[1].plain_text.as_str(), messages[1].reply_to),
+        ("Allowed allow:7", Some(said))
+    );
+    assert_eq!(
+        telegram.callbacks()[0].answered.as_deref(),
+        Some("Thank you")
+    );
+    telegram
+        .wait_for(|view| view.unconfirmed("claude_bot") == 0, TEST_TIMEOUT)
+        .await;
     telegram.assert_well_behaved();
 }

@@ -3,14 +3,14 @@
 use clap::{Args, Subcommand, ValueEnum};
 use regatta_core::budget;
 use regatta_core::ids::{AgentName, ApprovalId, RuleId};
-use regatta_core::inbox::Item;
+use regatta_core::inbox::InboxItem;
 
 use crate::settings::duration_ms;
 
 #[derive(Debug, Subcommand)]
-pub(crate) enum AgentWord {
+pub(crate) enum AgentCommand {
     /// Register an agent, or change its settings
-    Add(Box<AgentAdd>),
+    Add(Box<AgentAddArgs>),
     /// List agents
     List,
     /// Show an agent
@@ -42,7 +42,7 @@ pub(crate) enum AgentWord {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct AgentAdd {
+pub(crate) struct AgentAddArgs {
     /// Name of the agent, such as claude-1
     pub(crate) name: AgentName,
     /// Use the settings of a known program; regatta agent presets lists them
@@ -52,7 +52,12 @@ pub(crate) struct AgentAdd {
     #[arg(long, value_enum)]
     pub(crate) runtime: Option<RuntimeArg>,
     /// Number of tasks the agent may work on at once, 1 to 20
-    #[arg(long, default_value_t = 1, env = "MAX_CONCURRENT_TASKS", hide_env = true)]
+    #[arg(
+        long,
+        default_value_t = 1,
+        env = "MAX_CONCURRENT_TASKS",
+        hide_env = true
+    )]
     pub(crate) max_tasks: u32,
     /// Program and arguments; the command runtime replaces {prompt} with the prompt
     #[arg(long, value_name = "COMMAND")]
@@ -82,18 +87,19 @@ pub(crate) struct AgentAdd {
     #[arg(long, value_name = "TEXT")]
     pub(crate) system_prompt: Option<String>,
     /// Environment variable for the program; use --key for secrets
-    #[arg(long = "env", value_name = "NAME=VALUE", value_parser = pair)]
+    #[arg(long = "env", value_name = "NAME=VALUE", value_parser = parse_pair)]
     pub(crate) env: Vec<(String, String)>,
     /// Secret variable for the program: NAME=env:VARIABLE, NAME=file:PATH or NAME=command:LINE
-    #[arg(long = "key", value_name = "NAME=SOURCE", value_parser = key)]
-    pub(crate) keys: Vec<regatta_core::agent::Key>,
+    #[arg(long = "key", value_name = "NAME=SOURCE", value_parser = parse_secret)]
+    pub(crate) keys: Vec<regatta_core::agent::SecretVariable>,
     /// Sandbox level of the program
     #[arg(long, value_enum)]
-    pub(crate) confine: Option<LevelArg>,
+    pub(crate) confine: Option<SandboxLevelArg>,
     /// Block network access
     #[arg(long)]
     pub(crate) no_network: bool,
-    /// Allow network access only to the listed hosts: example.com, *.example.com, each with an optional :PORT; may be repeated
+    /// Allow network access only to the listed hosts: example.com, *.example.com, each with an
+    /// optional :PORT; may be repeated
     #[arg(long = "egress", value_name = "HOST")]
     pub(crate) egress: Vec<String>,
     /// Run the agent only on runners that have this label; may be repeated
@@ -111,38 +117,46 @@ pub(crate) struct AgentAdd {
 }
 
 /// Parses `NAME=VALUE`.
-fn pair(text: &str) -> Result<(String, String), String> {
+fn parse_pair(text: &str) -> Result<(String, String), String> {
     let (name, value) = text.split_once('=').ok_or("write it as NAME=VALUE")?;
-    variable(name)?;
+    check_variable_name(name)?;
     Ok((name.to_owned(), value.to_owned()))
 }
 
 /// Checks that `name` can be the name of an environment variable.
-fn variable(name: &str) -> Result<(), String> {
+fn check_variable_name(name: &str) -> Result<(), String> {
     let fine = !name.is_empty()
         && !name.starts_with(|it: char| it.is_ascii_digit())
-        && name.bytes().all(|it| it.is_ascii_alphanumeric() || it == b'_');
+        && name
+            .bytes()
+            .all(|it| it.is_ascii_alphanumeric() || it == b'_');
     if fine {
         Ok(())
     } else {
-        Err(format!("{name:?} is not a valid variable name: use letters, digits and _, and do not start with a digit"))
+        Err(format!(
+            "{name:?} is not a valid variable name: use letters, digits and _, and do not start \
+            with a digit"
+        ))
     }
 }
 
 /// Parses the name and the source of a secret. The secret itself never stands on the command line.
-fn key(text: &str) -> Result<regatta_core::agent::Key, String> {
-    use regatta_core::agent::{Key, KeySource};
-    const HOW: &str =
-        "write it as NAME=env:VARIABLE, NAME=file:PATH or NAME=command:LINE; the value itself is not stored";
-    let (name, source) = text.split_once('=').ok_or(HOW)?;
-    variable(name)?;
+fn parse_secret(text: &str) -> Result<regatta_core::agent::SecretVariable, String> {
+    use regatta_core::agent::{SecretSource, SecretVariable};
+    const SECRET_FORMAT: &str = "write it as NAME=env:VARIABLE, NAME=file:PATH or \
+        NAME=command:LINE; the value itself is not stored";
+    let (name, source) = text.split_once('=').ok_or(SECRET_FORMAT)?;
+    check_variable_name(name)?;
     let from = match source.split_once(':') {
-        Some(("env", it)) if variable(it).is_ok() => KeySource::Env(it.to_owned()),
-        Some(("file", it)) if !it.is_empty() => KeySource::File(it.to_owned()),
-        Some(("command", it)) if !it.is_empty() => KeySource::Command(it.to_owned()),
-        _ => return Err(HOW.to_owned()),
+        Some(("env", it)) if check_variable_name(it).is_ok() => SecretSource::Env(it.to_owned()),
+        Some(("file", it)) if !it.is_empty() => SecretSource::File(it.to_owned()),
+        Some(("command", it)) if !it.is_empty() => SecretSource::Command(it.to_owned()),
+        _ => return Err(SECRET_FORMAT.to_owned()),
     };
-    Ok(Key { name: name.to_owned(), from })
+    Ok(SecretVariable {
+        name: name.to_owned(),
+        from,
+    })
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -164,7 +178,7 @@ pub(crate) enum RuntimeArg {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum LevelArg {
+pub(crate) enum SandboxLevelArg {
     /// Read system programs and its own directories only; no network
     Strict,
     /// Write to its workspace, its own home and its temporary files only
@@ -174,7 +188,7 @@ pub(crate) enum LevelArg {
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub(crate) enum ReachArg {
+pub(crate) enum AnswerScopeArg {
     /// Only this request
     #[default]
     Once,
@@ -187,9 +201,9 @@ pub(crate) enum ReachArg {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct Inbox {
+pub(crate) struct InboxArgs {
     #[command(subcommand)]
-    pub(crate) word: Option<InboxWord>,
+    pub(crate) command: Option<InboxCommand>,
     /// Exit with 3 if the inbox is not empty
     #[arg(long)]
     pub(crate) check: bool,
@@ -199,11 +213,11 @@ pub(crate) struct Inbox {
 }
 
 #[derive(Debug, Subcommand)]
-pub(crate) enum InboxWord {
+pub(crate) enum InboxCommand {
     /// Hide an item for a while; it comes back by itself
     Snooze {
         /// Item, as regatta inbox names it: Q7, T9, A5, budget:day, agent:NAME
-        id: Item,
+        id: InboxItem,
         /// Time for which to hide it: 30m, 2h, 1d
         #[arg(value_parser = duration_ms)]
         time: u64,
@@ -211,12 +225,12 @@ pub(crate) enum InboxWord {
     /// Show a snoozed item again
     Wake {
         /// Item, as regatta inbox names it: Q7, T9, A5, budget:day, agent:NAME
-        id: Item,
+        id: InboxItem,
     },
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct Allow {
+pub(crate) struct AllowArgs {
     /// Request to allow, such as Q7
     pub(crate) id: ApprovalId,
     /// Also answer all identical requests
@@ -224,11 +238,11 @@ pub(crate) struct Allow {
     pub(crate) all: bool,
     /// Which later requests the answer also covers
     #[arg(long = "for", value_enum, default_value_t)]
-    pub(crate) reach: ReachArg,
+    pub(crate) reach: AnswerScopeArg,
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct Deny {
+pub(crate) struct DenyArgs {
     /// Request to deny, such as Q7
     pub(crate) id: ApprovalId,
     /// Also answer all identical requests
@@ -236,22 +250,23 @@ pub(crate) struct Deny {
     pub(crate) all: bool,
     /// Which later requests the answer also covers
     #[arg(long = "for", value_enum, default_value_t)]
-    pub(crate) reach: ReachArg,
+    pub(crate) reach: AnswerScopeArg,
     /// Reason to send to the agent
     #[arg(long, value_name = "REASON")]
     pub(crate) because: Option<String>,
 }
 
 #[derive(Debug, Subcommand)]
-pub(crate) enum PolicyWord {
+pub(crate) enum PolicyCommand {
     /// List the policy rules
     List,
     /// Add a policy rule
     Add {
         /// Effect on a matching request; ask passes it to a person
         #[arg(value_enum)]
-        effect: EffectArg,
-        /// Match this kind of tool: read, edit, delete, move, search, execute, think, fetch, switch_mode, other
+        effect: RuleEffectArg,
+        /// Match this kind of tool: read, edit, delete, move, search, execute, think, fetch,
+        /// switch_mode, other
         #[arg(long)]
         tool: Option<String>,
         /// Match this command line; * matches anything
@@ -275,26 +290,26 @@ pub(crate) enum PolicyWord {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum EffectArg {
+pub(crate) enum RuleEffectArg {
     Allow,
     Deny,
     Ask,
 }
 
 #[derive(Debug, Subcommand)]
-pub(crate) enum BudgetWord {
+pub(crate) enum BudgetCommand {
     /// Show the budgets and the spending
     List,
     /// Set a budget; omitted limits are unlimited
     Set {
         /// Scope of the budget: each attempt, each task, T7, agent:NAME, M3 or day
-        #[arg(value_parser = scope)]
-        scope: budget::Scope,
+        #[arg(value_parser = parse_budget_scope)]
+        scope: budget::BudgetScope,
         /// Maximum number of tokens
         #[arg(long)]
         tokens: Option<u64>,
         /// Maximum cost in US dollars, such as 2.50
-        #[arg(long, value_parser = dollars)]
+        #[arg(long, value_parser = parse_dollars)]
         usd: Option<u64>,
         /// Maximum number of turns
         #[arg(long)]
@@ -309,19 +324,22 @@ pub(crate) enum BudgetWord {
     /// Remove a budget
     Rm {
         /// The budget: attempt, task, T7, agent:NAME, M3 or day
-        #[arg(value_parser = scope)]
-        scope: budget::Scope,
+        #[arg(value_parser = parse_budget_scope)]
+        scope: budget::BudgetScope,
     },
 }
 
-fn scope(text: &str) -> Result<budget::Scope, String> {
-    budget::Scope::try_from(text.to_owned()).map_err(|_| "write attempt, task, T7, agent:NAME, M3 or day".to_owned())
+fn parse_budget_scope(text: &str) -> Result<budget::BudgetScope, String> {
+    budget::BudgetScope::try_from(text.to_owned())
+        .map_err(|_| "write attempt, task, T7, agent:NAME, M3 or day".to_owned())
 }
 
 /// Parses dollars as people write them, and returns millionths of a dollar.
-pub(super) fn dollars(text: &str) -> Result<u64, String> {
+pub(super) fn parse_dollars(text: &str) -> Result<u64, String> {
     let plain = text.strip_prefix('$').unwrap_or(text);
-    let amount: f64 = plain.parse().map_err(|_| "write dollars, such as 2.50".to_owned())?;
+    let amount: f64 = plain
+        .parse()
+        .map_err(|_| "write dollars, such as 2.50".to_owned())?;
     if !(0.0..=1e9).contains(&amount) {
         return Err("write dollars, such as 2.50".to_owned());
     }

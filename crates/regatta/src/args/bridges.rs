@@ -5,26 +5,26 @@ use regatta_core::conversation::Service;
 use regatta_core::ids::{AgentName, ConversationId};
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
-pub(crate) enum ServiceName {
+pub(crate) enum ServiceArg {
     Slack,
     Github,
     Linear,
     Telegram,
 }
 
-impl From<ServiceName> for Service {
-    fn from(it: ServiceName) -> Service {
+impl From<ServiceArg> for Service {
+    fn from(it: ServiceArg) -> Service {
         match it {
-            ServiceName::Slack => Service::Slack,
-            ServiceName::Github => Service::Github,
-            ServiceName::Linear => Service::Linear,
-            ServiceName::Telegram => Service::Telegram,
+            ServiceArg::Slack => Service::Slack,
+            ServiceArg::Github => Service::Github,
+            ServiceArg::Linear => Service::Linear,
+            ServiceArg::Telegram => Service::Telegram,
         }
     }
 }
 
 #[derive(Debug, Subcommand)]
-pub(crate) enum BridgeWord {
+pub(crate) enum BridgeCommand {
     /// List the bridges of each agent, and why a bridge is off
     List,
     /// Check that every bridge receives from its service; fails if one does not
@@ -38,7 +38,7 @@ pub(crate) enum BridgeWord {
         agent: AgentName,
         /// Pause only the bridge to this service
         #[arg(long, value_enum)]
-        service: Option<ServiceName>,
+        service: Option<ServiceArg>,
     },
     /// Resume an agent's paused bridges
     Resume {
@@ -46,7 +46,7 @@ pub(crate) enum BridgeWord {
         agent: AgentName,
         /// Resume only the bridge to this service
         #[arg(long, value_enum)]
-        service: Option<ServiceName>,
+        service: Option<ServiceArg>,
     },
     /// List conversations
     Conversations {

@@ -1,4 +1,4 @@
-//! The arguments of `msg`, `hook` and `name`.
+//! The arguments of `message`, `hook` and `name`.
 
 use std::path::PathBuf;
 
@@ -9,25 +9,29 @@ use regatta_core::pattern::Uri;
 use super::*;
 
 /// Parses a channel's name; `#dev` and `dev` are the same channel.
-fn channel(text: &str) -> Result<ChannelName, regatta_core::ids::BadName> {
+fn parse_channel(text: &str) -> Result<ChannelName, regatta_core::ids::BadName> {
     ChannelName::new(text.strip_prefix('#').unwrap_or(text))
 }
 
 /// Parses a time: a date, or a duration before now. Returns Unix milliseconds.
-fn moment(text: &str) -> Result<u64, String> {
+fn parse_time(text: &str) -> Result<u64, String> {
     let now = u64::try_from(jiff::Timestamp::now().as_millisecond()).unwrap_or(0);
     if let Ok(ago) = duration_ms(text) {
         return Ok(now.saturating_sub(ago));
     }
-    let date = text.parse::<jiff::Timestamp>().ok().map(|it| it.as_millisecond());
-    date.and_then(|it| u64::try_from(it).ok())
-        .ok_or_else(|| "write a duration before now (10m, 2h, 1d) or a date (2026-07-28T10:00:00Z)".to_owned())
+    let date = text
+        .parse::<jiff::Timestamp>()
+        .ok()
+        .map(|it| it.as_millisecond());
+    date.and_then(|it| u64::try_from(it).ok()).ok_or_else(|| {
+        "write a duration before now (10m, 2h, 1d) or a date (2026-07-28T10:00:00Z)".to_owned()
+    })
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct Filter {
+pub(crate) struct MessageFilterArgs {
     /// Only messages of this channel
-    #[arg(value_parser = channel)]
+    #[arg(value_parser = parse_channel)]
     pub(crate) channel: Option<ChannelName>,
     /// Only messages with this label
     #[arg(short = 'L', long, value_name = "LABEL")]
@@ -47,11 +51,11 @@ pub(crate) struct Filter {
 }
 
 #[derive(Debug, Subcommand)]
-pub(crate) enum MsgWord {
+pub(crate) enum MsgCommand {
     /// Post a message; the channel @NAME is the mailbox of one agent
     Send {
         /// Channel to post to, or @NAME for one agent
-        #[arg(value_parser = channel)]
+        #[arg(value_parser = parse_channel)]
         channel: ChannelName,
         /// Text of the message
         text: String,
@@ -59,7 +63,12 @@ pub(crate) enum MsgWord {
         #[arg(short = 'L', long = "label", value_name = "LABEL")]
         labels: Vec<Label>,
         /// Agent to act as (default: you)
-        #[arg(long = "as", value_name = "NAME", env = "REGATTA_AGENT", hide_env = true)]
+        #[arg(
+            long = "as",
+            value_name = "NAME",
+            env = "REGATTA_AGENT",
+            hide_env = true
+        )]
         agent: Option<AgentName>,
         /// Reply to this message, in its thread
         #[arg(long, value_name = "MESSAGE")]
@@ -71,15 +80,15 @@ pub(crate) enum MsgWord {
     /// List messages, oldest first
     History {
         #[command(flatten)]
-        filter: Filter,
+        filter: MessageFilterArgs,
         /// Only messages that contain these words; put a phrase in "quotes"
         #[arg(short = 's', long, value_name = "TEXT")]
         search: Option<String>,
         /// Only messages since this time: 10m (ago), or a date
-        #[arg(long, value_name = "WHEN", value_parser = moment)]
+        #[arg(long, value_name = "WHEN", value_parser = parse_time)]
         since: Option<u64>,
         /// Only messages until this time: 10m (ago), or a date
-        #[arg(long, value_name = "WHEN", value_parser = moment)]
+        #[arg(long, value_name = "WHEN", value_parser = parse_time)]
         until: Option<u64>,
         /// Only messages after this one, oldest first
         #[arg(long, value_name = "MESSAGE")]
@@ -94,7 +103,7 @@ pub(crate) enum MsgWord {
     /// Wait for a message; --timeout limits the wait (exit code 124)
     Wait {
         #[command(flatten)]
-        filter: Filter,
+        filter: MessageFilterArgs,
         /// Accept any message after this one, not only a new one
         #[arg(long, value_name = "MESSAGE")]
         after: Option<MessageId>,
@@ -102,7 +111,7 @@ pub(crate) enum MsgWord {
     /// Print messages as they arrive, until interrupted
     Watch {
         #[command(flatten)]
-        filter: Filter,
+        filter: MessageFilterArgs,
         /// Start after this message instead of with the next new one
         #[arg(long, value_name = "MESSAGE")]
         after: Option<MessageId>,
@@ -110,10 +119,15 @@ pub(crate) enum MsgWord {
     /// Print an agent's unread messages and mark them as read
     Read {
         /// Channel to read
-        #[arg(value_parser = channel)]
+        #[arg(value_parser = parse_channel)]
         channel: ChannelName,
         /// Agent to act as
-        #[arg(long = "as", value_name = "NAME", env = "REGATTA_AGENT", hide_env = true)]
+        #[arg(
+            long = "as",
+            value_name = "NAME",
+            env = "REGATTA_AGENT",
+            hide_env = true
+        )]
         agent: AgentName,
         /// Do not mark the messages as read
         #[arg(long)]
@@ -139,9 +153,9 @@ pub(crate) enum MsgWord {
 }
 
 #[derive(Debug, Subcommand)]
-pub(crate) enum HookWord {
+pub(crate) enum HookCommand {
     /// Add a hook: when it fires, under which conditions, and after -- the command to run
-    Add(Box<HookAdd>),
+    Add(Box<HookAddArgs>),
     /// List hooks
     List,
     /// Check whether a message would fire a hook, and why not
@@ -149,13 +163,18 @@ pub(crate) enum HookWord {
         /// Hook to test, such as H2
         id: HookId,
         /// Test with a message that exists
-        #[arg(long, value_name = "MESSAGE", conflicts_with = "text", required_unless_present = "text")]
+        #[arg(
+            long,
+            value_name = "MESSAGE",
+            conflicts_with = "text",
+            required_unless_present = "text"
+        )]
         message: Option<MessageId>,
         /// Test with this text, without posting it
         #[arg(long)]
         text: Option<String>,
         /// Channel of the tested text
-        #[arg(long, value_parser = channel)]
+        #[arg(long, value_parser = parse_channel)]
         channel: Option<ChannelName>,
         /// Label of the tested text; may be repeated
         #[arg(short = 'L', long = "label", value_name = "LABEL")]
@@ -196,9 +215,9 @@ pub(crate) enum HookWord {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct HookAdd {
+pub(crate) struct HookAddArgs {
     /// Fire on messages of this channel
-    #[arg(long, value_parser = channel)]
+    #[arg(long, value_parser = parse_channel)]
     pub(crate) channel: Option<ChannelName>,
     /// Fire on messages with this label
     #[arg(short = 'L', long)]
@@ -240,8 +259,8 @@ pub(crate) struct HookAdd {
     #[arg(long, value_name = "DURATION", value_parser = duration_ms, default_value = "10m")]
     pub(crate) max_time: u64,
     /// Sandbox level of the command: strict, workspace or off
-    #[arg(long, value_name = "LEVEL", default_value = "off", value_parser = level)]
-    pub(crate) sandbox: regatta_core::agent::Level,
+    #[arg(long, value_name = "LEVEL", default_value = "off", value_parser = parse_sandbox_level)]
+    pub(crate) sandbox: regatta_core::agent::SandboxLevel,
     /// Pass the messages to the built-in router instead of running a command
     #[arg(long, conflicts_with = "command")]
     pub(crate) route: bool,
@@ -250,12 +269,12 @@ pub(crate) struct HookAdd {
     pub(crate) command: Vec<String>,
 }
 
-fn level(text: &str) -> Result<regatta_core::agent::Level, String> {
-    use regatta_core::agent::Level;
+fn parse_sandbox_level(text: &str) -> Result<regatta_core::agent::SandboxLevel, String> {
+    use regatta_core::agent::SandboxLevel;
     match text {
-        "strict" => Ok(Level::Strict),
-        "workspace" => Ok(Level::Workspace),
-        "off" => Ok(Level::Off),
+        "strict" => Ok(SandboxLevel::Strict),
+        "workspace" => Ok(SandboxLevel::Workspace),
+        "off" => Ok(SandboxLevel::Off),
         _ => Err("write strict, workspace or off".into()),
     }
 }

@@ -4,7 +4,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use regatta_core::ids::{AgentName, MessageId, MissionId, TaskId};
 
 #[derive(Debug, Subcommand)]
-pub(crate) enum MissionWord {
+pub(crate) enum MissionCommand {
     /// Start a mission: a lead breaks the goal into tasks and reports at the end
     Start {
         /// Goal of the mission
@@ -71,14 +71,14 @@ pub(crate) enum MissionWord {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct Migrate {
+pub(crate) struct MigrateArgs {
     /// Undo the last migration
     #[arg(long)]
     pub(crate) undo: bool,
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct Replay {
+pub(crate) struct ReplayArgs {
     /// Mission to show, such as M3
     pub(crate) mission: MissionId,
     /// Show the mission as it was at this revision (default: its history and its present state)
@@ -90,13 +90,13 @@ pub(crate) struct Replay {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct Graph {
+pub(crate) struct GraphArgs {
     /// Mission, or task with its neighbours (default: open and recently ended tasks of the project)
     pub(crate) id: Option<String>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum CostBy {
+pub(crate) enum CostByArg {
     Provider,
     Mission,
     Agent,
@@ -104,13 +104,22 @@ pub(crate) enum CostBy {
 }
 
 /// Parses the value of `--since` and returns how many days ago that was. Dates are in UTC.
-pub(crate) fn days_since(text: &str) -> Result<u32, String> {
-    days_before(text, jiff::Timestamp::now().to_zoned(jiff::tz::TimeZone::UTC).date())
+pub(crate) fn parse_days_since(text: &str) -> Result<u32, String> {
+    days_between(
+        text,
+        jiff::Timestamp::now()
+            .to_zoned(jiff::tz::TimeZone::UTC)
+            .date(),
+    )
 }
 
-fn days_before(text: &str, today: jiff::civil::Date) -> Result<u32, String> {
-    let many =
-        |it: &str, days: u32| it.parse::<u32>().ok().and_then(|it| it.checked_mul(days)).filter(|it| *it < 36_500);
+fn days_between(text: &str, today: jiff::civil::Date) -> Result<u32, String> {
+    let many = |it: &str, days: u32| {
+        it.parse::<u32>()
+            .ok()
+            .and_then(|it| it.checked_mul(days))
+            .filter(|it| *it < 36_500)
+    };
     let found = match text {
         "today" => Some(0),
         "yesterday" => Some(1),
@@ -123,7 +132,9 @@ fn days_before(text: &str, today: jiff::civil::Date) -> Result<u32, String> {
             }
         },
     };
-    found.ok_or_else(|| "write today, yesterday, 7d, 2w or a date in the past, such as 2026-07-01".into())
+    found.ok_or_else(|| {
+        "write today, yesterday, 7d, 2w or a date in the past, such as 2026-07-01".into()
+    })
 }
 
 #[cfg(test)]
@@ -133,13 +144,27 @@ mod tests {
     #[test]
     fn since_accepts_names_durations_and_past_dates() {
         let today = jiff::civil::date(2026, 3, 2);
-        for (text, days) in
-            [("today", 0), ("yesterday", 1), ("7d", 7), ("2w", 14), ("2026-03-02", 0), ("2026-02-27", 3)]
-        {
-            assert_eq!(days_before(text, today), Ok(days), "{text}");
+        for (text, days) in [
+            ("today", 0),
+            ("yesterday", 1),
+            ("7d", 7),
+            ("2w", 14),
+            ("2026-03-02", 0),
+            ("2026-02-27", 3),
+        ] {
+            assert_eq!(days_between(text, today), Ok(days), "{text}");
         }
-        for bad in ["", "d", "-1d", "2026-03-03", "7", "tomorrow", "99999999d", "2026-13-01"] {
-            assert!(days_before(bad, today).is_err(), "{bad}");
+        for bad in [
+            "",
+            "d",
+            "-1d",
+            "2026-03-03",
+            "7",
+            "tomorrow",
+            "99999999d",
+            "2026-13-01",
+        ] {
+            assert!(days_between(bad, today).is_err(), "{bad}");
         }
     }
 }

@@ -6,8 +6,9 @@ use regatta_core::ids::{AgentName, TeamName};
 use super::*;
 
 #[derive(Debug, Args)]
-pub(crate) struct Run {
-    /// Plan file (TOML or JSON), - for standard input, or a goal in words that an agent turns into a plan first; omit it to run the waiting tasks (asks first, or needs --yes)
+pub(crate) struct RunArgs {
+    /// Plan file (TOML or JSON), - for standard input, or a goal in words that an agent turns into
+    /// a plan first; omit it to run the waiting tasks (asks first, or needs --yes)
     #[arg(value_name = "PLAN|GOAL")]
     pub(crate) plan: Option<PathBuf>,
     /// Plan file, like PLAN; - reads standard input
@@ -16,8 +17,9 @@ pub(crate) struct Run {
     /// Give the tasks to the workers of this team; launch the team if it does not run
     #[arg(long, value_name = "NAME", conflicts_with_all = ["agents", "resume"])]
     pub(crate) team: Option<TeamName>,
-    /// Limit the cost in US dollars, such as 2.50; at the limit nothing more starts and the inbox shows it
-    #[arg(long, value_name = "DOLLARS", value_parser = super::agents::dollars, conflicts_with = "resume")]
+    /// Limit the cost in US dollars, such as 2.50; at the limit nothing more starts and the inbox
+    /// shows it
+    #[arg(long, value_name = "DOLLARS", value_parser = super::agents::parse_dollars, conflicts_with = "resume")]
     pub(crate) budget: Option<u64>,
     /// Agent that turns a goal into a plan (default: the first of the agents)
     #[arg(long, value_name = "NAME")]
@@ -37,9 +39,10 @@ pub(crate) struct Run {
     /// Wait until nothing more can happen without a person; the exit code is the outcome
     #[arg(long)]
     pub(crate) wait: bool,
-    /// Start each task as soon as it is ready (flow, the default), or layer by layer (waves); regatta.toml can change the default
+    /// Start each task as soon as it is ready (flow, the default), or layer by layer (waves);
+    /// regatta.toml can change the default
     #[arg(long, value_enum)]
-    pub(crate) mode: Option<Mode>,
+    pub(crate) mode: Option<RunModeArg>,
     /// Maximum number of attempts at once
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub(crate) max_workers: Option<u32>,
@@ -73,13 +76,13 @@ pub(crate) struct Run {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Mode {
+pub(crate) enum RunModeArg {
     Flow,
     Waves,
 }
 
 #[derive(Debug, Subcommand)]
-pub(crate) enum PlanWord {
+pub(crate) enum PlanCommand {
     /// Check a plan and report problems by line and column, without starting it
     Check {
         /// Plan file (TOML or JSON); - reads standard input

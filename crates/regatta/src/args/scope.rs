@@ -6,7 +6,7 @@ use regatta_core::project::RuleAction;
 use super::*;
 
 #[derive(Debug, Subcommand)]
-pub(crate) enum ScopeWord {
+pub(crate) enum ScopeCommand {
     /// List scope escapes: changes outside the tasks' manifests
     List,
     /// Make a follow-up task from a scope escape
@@ -17,22 +17,22 @@ pub(crate) enum ScopeWord {
 }
 
 #[derive(Debug, Subcommand)]
-pub(crate) enum RuleWord {
+pub(crate) enum RuleCommand {
     /// List the standing rules
     List,
     /// Check which standing rules apply to a task or a change
-    Test(RuleTest),
+    Test(RuleTestArgs),
     /// Add a standing rule to regatta.toml and apply it to the project
-    Add(Box<RuleAdd>),
+    Add(Box<RuleAddArgs>),
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct RuleTest {
+pub(crate) struct RuleTestArgs {
     /// Task to test, with its type and files
     pub(crate) task: Option<TaskId>,
     /// Type of the work
-    #[arg(long = "type", value_enum, default_value_t = Type::Task)]
-    pub(crate) issue_type: Type,
+    #[arg(long = "type", value_enum, default_value_t = TaskTypeArg::Task)]
+    pub(crate) issue_type: TaskTypeArg,
     /// Files that the work touches
     #[arg(long, value_name = "PATTERN", num_args = 1..)]
     pub(crate) files: Vec<String>,
@@ -42,7 +42,7 @@ pub(crate) struct RuleTest {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct RuleAdd {
+pub(crate) struct RuleAddArgs {
     /// Name of the rule
     pub(crate) name: String,
     /// Message to the agents whose work the rule matches
@@ -50,7 +50,7 @@ pub(crate) struct RuleAdd {
     pub(crate) says: String,
     /// Match only work of these types
     #[arg(long = "type", value_enum, num_args = 1..)]
-    pub(crate) types: Vec<Type>,
+    pub(crate) types: Vec<TaskTypeArg>,
     /// Match only work on these files
     #[arg(long, value_name = "PATTERN", num_args = 1..)]
     pub(crate) files: Vec<String>,
@@ -58,23 +58,23 @@ pub(crate) struct RuleAdd {
     #[arg(long, value_name = "TEXT")]
     pub(crate) pattern: Option<String>,
     /// Effect of a match: block refuses the work, warn reports it, leave ignores it
-    #[arg(long, value_enum, default_value_t = Action::Warn)]
-    pub(crate) action: Action,
+    #[arg(long, value_enum, default_value_t = RuleActionArg::Warn)]
+    pub(crate) action: RuleActionArg,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Action {
+pub(crate) enum RuleActionArg {
     Block,
     Warn,
     Leave,
 }
 
-impl From<Action> for RuleAction {
-    fn from(it: Action) -> RuleAction {
+impl From<RuleActionArg> for RuleAction {
+    fn from(it: RuleActionArg) -> RuleAction {
         match it {
-            Action::Block => RuleAction::Block,
-            Action::Warn => RuleAction::Warn,
-            Action::Leave => RuleAction::Leave,
+            RuleActionArg::Block => RuleAction::Block,
+            RuleActionArg::Warn => RuleAction::Warn,
+            RuleActionArg::Leave => RuleAction::Ignore,
         }
     }
 }

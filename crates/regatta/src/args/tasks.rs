@@ -19,9 +19,9 @@ pub(crate) struct AttemptArgs {
 }
 
 #[derive(Debug, Subcommand)]
-pub(crate) enum TaskWord {
+pub(crate) enum TaskCommand {
     /// Add a task
-    Add(Box<TaskAdd>),
+    Add(Box<TaskAddArgs>),
     /// List tasks
     List {
         /// Include ended tasks
@@ -43,9 +43,9 @@ pub(crate) enum TaskWord {
         id: String,
     },
     /// Change a task
-    Set(Box<TaskEdit>),
+    Set(Box<TaskEditArgs>),
     /// Assign a task to an agent
-    Assign(Assign),
+    Assign(AssignArgs),
     /// Take an offered task
     Accept {
         /// Task to accept
@@ -140,14 +140,19 @@ pub(crate) enum TaskWord {
 }
 
 #[derive(Debug, Subcommand)]
-pub(crate) enum ClaimWord {
+pub(crate) enum ClaimCommand {
     /// Acquire a claim on one or more URIs (all of them or none)
     Acquire {
         /// URIs to claim; file:// and workspace:// accept *, ? and **
         #[arg(required = true)]
         uris: Vec<Uri>,
         /// Agent to act as
-        #[arg(long = "as", value_name = "NAME", env = "REGATTA_AGENT", hide_env = true)]
+        #[arg(
+            long = "as",
+            value_name = "NAME",
+            env = "REGATTA_AGENT",
+            hide_env = true
+        )]
         agent: AgentName,
         /// Lifetime without renewal
         #[arg(long, value_name = "DURATION", value_parser = duration_ms, default_value = "60s")]

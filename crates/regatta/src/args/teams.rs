@@ -8,9 +8,9 @@ use regatta_core::ids::{MemberName, TeamName};
 use crate::settings::duration_ms;
 
 #[derive(Debug, Subcommand)]
-pub(crate) enum TeamWord {
+pub(crate) enum TeamSubcommand {
     /// Create a team from team.toml or from --lead and --member
-    Create(TeamCreate),
+    Create(TeamCreateArgs),
     /// Replace a team's settings with those of team.toml
     Edit {
         /// File to read (default: team.toml)
@@ -43,14 +43,14 @@ pub(crate) enum TeamWord {
         #[arg(long, value_name = "MEMBER")]
         without: Vec<MemberName>,
         #[command(flatten)]
-        wait: Wait,
+        wait: LaunchWaitArgs,
     },
     /// Stop a team if it runs, and launch it with its current settings
     Relaunch {
         /// Name of the team
         name: TeamName,
         #[command(flatten)]
-        wait: Wait,
+        wait: LaunchWaitArgs,
     },
     /// Stop a team: the secondary lanes first, then the primary lane
     Stop {
@@ -70,7 +70,7 @@ pub(crate) enum TeamWord {
         /// Name of the member
         member: MemberName,
         #[command(flatten)]
-        wait: Wait,
+        wait: LaunchWaitArgs,
     },
     /// Delete a stopped team; undelete brings it back
     Delete {
@@ -97,14 +97,14 @@ pub(crate) enum TeamWord {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct Wait {
+pub(crate) struct LaunchWaitArgs {
     /// Wait up to this long until every lane is up or has failed
     #[arg(long, value_name = "TIME", value_parser = duration_ms, default_value = "2m")]
     pub(crate) wait: u64,
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct TeamCreate {
+pub(crate) struct TeamCreateArgs {
     /// Name of the team if the file has none, or the file itself
     #[arg(value_name = "NAME|FILE")]
     pub(crate) name: Option<String>,

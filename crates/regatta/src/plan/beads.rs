@@ -8,13 +8,13 @@ use std::collections::BTreeMap;
 
 use regatta_core::task::IssueType;
 
-use super::fault::{Fault, Source};
-use super::fields::{Fields, Reader, TYPES, Work};
-use super::tree::{self, Node, Value};
+use super::diagnostic::{Diagnostic, SourceText};
+use super::fields::{FieldReader, ISSUE_TYPES, TableFields, WorkFields};
+use super::spanned_value::{self, PlanValue, SpannedValue};
 
 /// Whether an issue is to be worked on.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Stand {
+pub(crate) enum BeadState {
     Open,
     /// Not to be worked on now.
     Backlog,
@@ -24,60 +24,80 @@ pub(crate) enum Stand {
 }
 
 /// The prefix of pause reasons that an import sets. An import only ends pauses with this prefix.
-pub(crate) const HELD: &str = "in beads: ";
+pub(crate) const HELD_REASON_PREFIX: &str = "in beads: ";
 
 /// One issue of the file.
 pub(crate) struct Bead {
     pub(crate) id: String,
-    pub(crate) at: usize,
+    pub(crate) offset: usize,
     pub(crate) title: String,
     pub(crate) description: String,
-    pub(crate) stand: Stand,
+    pub(crate) state: BeadState,
     pub(crate) issue_type: IssueType,
     pub(crate) priority: u8,
     /// The ids of the issues that must be completed first, with their positions.
-    pub(crate) after: Vec<(String, usize)>,
-    pub(crate) work: Work,
+    pub(crate) blocked_by: Vec<(String, usize)>,
+    pub(crate) work: WorkFields,
 }
 
 /// The content of an issue file.
 pub(crate) struct Beads {
     pub(crate) beads: Vec<Bead>,
     /// The number of lines that are not work: messages, templates and the like.
-    pub(crate) others: usize,
+    pub(crate) skipped_lines: usize,
 }
 
 /// Kinds of dependencies that block work.
-const BLOCKING: [&str; 3] = ["blocks", "conditional-blocks", "waits-for"];
+const BLOCKING_DEPENDENCIES: [&str; 3] = ["blocks", "conditional-blocks", "waits-for"];
 /// Kinds of issues that nobody can work on.
-const NO_WORK: [&str; 10] =
-    ["message", "merge-request", "molecule", "gate", "agent", "role", "rig", "convoy", "event", "slot"];
+const NON_WORK_TYPES: [&str; 10] = [
+    "message",
+    "merge-request",
+    "molecule",
+    "gate",
+    "agent",
+    "role",
+    "rig",
+    "convoy",
+    "event",
+    "slot",
+];
 /// Text fields beside the description, with the headings that they get in a task's description.
-const PARTS: [(&str, &str); 3] =
-    [("design", "Design"), ("acceptance_criteria", "Acceptance criteria"), ("notes", "Notes")];
-const LONGEST_TITLE: usize = 300;
+const DESCRIPTION_PARTS: [(&str, &str); 3] = [
+    ("design", "Design"),
+    ("acceptance_criteria", "Acceptance criteria"),
+    ("notes", "Notes"),
+];
+const MAX_TITLE_CHARS: usize = 300;
 
 /// Reads an issue file, or returns all its mistakes.
-pub(crate) fn read(source: &Source) -> Result<Beads, Vec<Fault>> {
-    let mut reader = Reader::new(source);
-    let mut found = Beads { beads: vec![], others: 0 };
-    for (at, line) in lines(&source.text) {
-        match tree(source, at, line) {
-            Ok(node) => match bead(&mut reader, node) {
+pub(crate) fn read_issues(source: &SourceText) -> Result<Beads, Vec<Diagnostic>> {
+    let mut reader = FieldReader::new(source);
+    let mut found = Beads {
+        beads: vec![],
+        skipped_lines: 0,
+    };
+    for (at, line) in nonblank_lines(&source.text) {
+        match parse_line(source, at, line) {
+            Ok(node) => match read_bead(&mut reader, node) {
                 Some(Some(bead)) => found.beads.push(bead),
-                Some(None) => found.others += 1,
+                Some(None) => found.skipped_lines += 1,
                 None => {}
             },
-            Err(fault) => reader.faults.push(fault),
+            Err(fault) => reader.diagnostics.push(fault),
         }
     }
-    judge(&mut reader, &found.beads);
-    reader.faults.sort_by_key(|it| (it.line, it.column));
-    if reader.faults.is_empty() { Ok(found) } else { Err(reader.faults) }
+    check_issues(&mut reader, &found.beads);
+    reader.diagnostics.sort_by_key(|it| (it.line, it.column));
+    if reader.diagnostics.is_empty() {
+        Ok(found)
+    } else {
+        Err(reader.diagnostics)
+    }
 }
 
 /// Returns the lines that are not blank, each with its offset.
-pub(crate) fn lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
+pub(crate) fn nonblank_lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
     let mut at = 0;
     text.split_inclusive('\n').filter_map(move |line| {
         let begins = at;
@@ -87,26 +107,40 @@ pub(crate) fn lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
 }
 
 /// Parses one line. Its positions refer to the whole file.
-fn tree(source: &Source, at: usize, line: &str) -> Result<Node, Fault> {
-    let mut node = tree::json(&Source::new(source.name.clone(), line)).map_err(|it| {
-        let above = source.text[..at].matches('\n').count();
-        Fault { line: above + it.line, ..it }
-    })?;
-    node.shift(at);
+fn parse_line(source: &SourceText, at: usize, line: &str) -> Result<SpannedValue, Diagnostic> {
+    let mut node =
+        spanned_value::parse_json(&SourceText::new(source.name.clone(), line)).map_err(|it| {
+            let above = source.text[..at].matches('\n').count();
+            Diagnostic {
+                line: above + it.line,
+                ..it
+            }
+        })?;
+    node.shift_offsets(at);
     Ok(node)
 }
 
 /// Reads one issue. Returns `Some(None)` for an issue that nobody can work on.
-fn bead(reader: &mut Reader<'_>, node: Node) -> Option<Option<Bead>> {
+fn read_bead(reader: &mut FieldReader<'_>, node: SpannedValue) -> Option<Option<Bead>> {
     let example = "{\"id\": \"bd-1\", \"title\": \"…\"}";
-    let mut fields: Fields = reader.table("issue", node, example)?;
-    let at = fields.at;
-    let word = |reader: &mut Reader<'_>, fields: &mut Fields, name: &str| match fields.take(&[name])?.node {
-        Node { value: Value::Null, .. } => None,
+    let mut fields: TableFields = reader.table("issue", node, example)?;
+    let at = fields.offset;
+    let word = |reader: &mut FieldReader<'_>, fields: &mut TableFields, name: &str| match fields
+        .remove(&[name])?
+        .node
+    {
+        SpannedValue {
+            value: PlanValue::Null,
+            ..
+        } => None,
         node => match node.value {
-            Value::Text(it) => Some(it),
+            PlanValue::Text(it) => Some(it),
             _ => {
-                reader.wrong(node.at, format!("`{name}` must be a string, not {}", node.kind()), "write a string, or null");
+                reader.report(
+                    node.start,
+                    format!("`{name}` must be a string, not {}", node.kind_name()),
+                    "write a string, or null",
+                );
                 None
             }
         },
@@ -118,55 +152,95 @@ fn bead(reader: &mut Reader<'_>, node: Node) -> Option<Option<Bead>> {
     let title = word(reader, &mut fields, "title").filter(|it| !it.trim().is_empty());
     for (name, there) in [("id", id.is_some()), ("title", title.is_some())] {
         if !there {
-            reader.wrong(at, format!("missing field `{name}`"), format!("write {example}"));
+            reader.report(
+                at,
+                format!("missing field `{name}`"),
+                format!("write {example}"),
+            );
         }
     }
     let kind = word(reader, &mut fields, "issue_type").unwrap_or_else(|| "task".into());
-    let template = matches!(fields.take(&["is_template"]), Some(it) if matches!(it.node.value, Value::Bool(true)));
+    let template = matches!(fields.remove(&["is_template"]), Some(it) if matches!(it.node.value, PlanValue::Bool(true)));
     let status = word(reader, &mut fields, "status").unwrap_or_else(|| "open".into());
     let assignee = word(reader, &mut fields, "assignee").unwrap_or_default();
-    let priority = match fields.take(&["priority"]).map(|it| it.node) {
-        None | Some(Node { value: Value::Null, .. }) => Some(regatta_core::task::default_priority()),
+    let priority = match fields.remove(&["priority"]).map(|it| it.node) {
+        None
+        | Some(SpannedValue {
+            value: PlanValue::Null,
+            ..
+        }) => Some(regatta_core::task::default_priority()),
         Some(node) => reader.priority(node),
     };
     let mut text = word(reader, &mut fields, "description").unwrap_or_default();
-    for (name, heading) in PARTS {
+    for (name, heading) in DESCRIPTION_PARTS {
         if let Some(part) = word(reader, &mut fields, name).filter(|it| !it.trim().is_empty()) {
-            text = joined(&text, heading, &part);
+            text = append_part(&text, heading, &part);
         }
     }
-    let after = fields.take(&["dependencies"]).map(|it| dependencies(reader, it.node)).unwrap_or_default();
-    let work = match fields.take(&["metadata"]).map(|it| it.node) {
-        Some(node @ Node { value: Value::Table(_), .. }) => {
-            reader.table("metadata", node, "{}").map(|mut it| reader.work(&mut it)).unwrap_or_default()
-        }
-        _ => Work::default(),
+    let after = fields
+        .remove(&["dependencies"])
+        .map(|it| read_dependencies(reader, it.node))
+        .unwrap_or_default();
+    let work = match fields.remove(&["metadata"]).map(|it| it.node) {
+        Some(
+            node @ SpannedValue {
+                value: PlanValue::Table(_),
+                ..
+            },
+        ) => reader
+            .table("metadata", node, "{}")
+            .map(|mut it| reader.work(&mut it))
+            .unwrap_or_default(),
+        _ => WorkFields::default(),
     };
     if text.len() > 256 * 1024 {
-        reader.wrong(at, "the text of the issue has more than 256 KiB", "put the text into a file and refer to the file");
+        reader.report(
+            at,
+            "the text of the issue has more than 256 KiB",
+            "put the text into a file and refer to the file",
+        );
     }
     let (id, title, priority) = (id?, title?, priority?);
-    if template || NO_WORK.contains(&kind.as_str()) {
+    if template || NON_WORK_TYPES.contains(&kind.as_str()) {
         return Some(None);
     }
-    let issue_type = TYPES.iter().find(|it| it.0 == kind).map_or(IssueType::Task, |it| it.1);
+    let issue_type = ISSUE_TYPES
+        .iter()
+        .find(|it| it.0 == kind)
+        .map_or(IssueType::Task, |it| it.1);
     let stand = match status.as_str() {
-        "closed" | "tombstone" => Stand::Closed,
+        "closed" | "tombstone" => BeadState::Closed,
         // An epic is completed by its parts; nobody works on the epic itself.
-        _ if kind == "epic" => Stand::Backlog,
-        "open" => Stand::Open,
-        "in_progress" | "hooked" if assignee.is_empty() => Stand::Held(format!("{HELD}somebody is working on it")),
-        "in_progress" | "hooked" => Stand::Held(format!("{HELD}{assignee} is working on it")),
-        "blocked" if after.is_empty() => Stand::Held(format!("{HELD}it is blocked")),
-        "blocked" => Stand::Open,
-        _ => Stand::Backlog,
+        _ if kind == "epic" => BeadState::Backlog,
+        "open" => BeadState::Open,
+        "in_progress" | "hooked" if assignee.is_empty() => {
+            BeadState::Held(format!("{HELD_REASON_PREFIX}somebody is working on it"))
+        }
+        "in_progress" | "hooked" => {
+            BeadState::Held(format!("{HELD_REASON_PREFIX}{assignee} is working on it"))
+        }
+        "blocked" if after.is_empty() => {
+            BeadState::Held(format!("{HELD_REASON_PREFIX}it is blocked"))
+        }
+        "blocked" => BeadState::Open,
+        _ => BeadState::Backlog,
     };
-    let (title, description) = titled(&title, text);
-    Some(Some(Bead { id, at, title, description, stand, issue_type, priority, after, work }))
+    let (title, description) = shorten_title(&title, text);
+    Some(Some(Bead {
+        id,
+        offset: at,
+        title,
+        description,
+        state: stand,
+        issue_type,
+        priority,
+        blocked_by: after,
+        work,
+    }))
 }
 
 /// Appends a part with its heading to a text.
-fn joined(text: &str, heading: &str, part: &str) -> String {
+fn append_part(text: &str, heading: &str, part: &str) -> String {
     let text = text.trim_end();
     let gap = if text.is_empty() { "" } else { "\n\n" };
     format!("{text}{gap}## {heading}\n\n{}", part.trim_end())
@@ -174,67 +248,96 @@ fn joined(text: &str, heading: &str, part: &str) -> String {
 
 /// Shortens a title to the allowed length. The full title then moves to the beginning of the
 /// description.
-pub(crate) fn titled(title: &str, description: String) -> (String, String) {
+pub(crate) fn shorten_title(title: &str, description: String) -> (String, String) {
     let line = title.split_whitespace().collect::<Vec<_>>().join(" ");
-    if line.chars().count() <= LONGEST_TITLE {
+    if line.chars().count() <= MAX_TITLE_CHARS {
         return (line, description);
     }
-    let cut: String = line.chars().take(LONGEST_TITLE - 1).chain(['…']).collect();
+    let cut: String = line
+        .chars()
+        .take(MAX_TITLE_CHARS - 1)
+        .chain(['…'])
+        .collect();
     (cut, format!("{line}\n\n{description}"))
 }
 
 /// Reads the blocking dependencies of an issue. Beads writes the kind as `type` or `dep_type`; a
 /// dependency without a kind blocks.
-fn dependencies(reader: &mut Reader<'_>, node: Node) -> Vec<(String, usize)> {
+fn read_dependencies(reader: &mut FieldReader<'_>, node: SpannedValue) -> Vec<(String, usize)> {
     let items = match node.value {
-        Value::List(items) => items,
-        Value::Null => vec![],
+        PlanValue::List(items) => items,
+        PlanValue::Null => vec![],
         _ => {
-            reader.wrong(node.at, format!("`dependencies` must be a list, not {}", node.kind()), "write []");
+            reader.report(
+                node.start,
+                format!("`dependencies` must be a list, not {}", node.kind_name()),
+                "write []",
+            );
             vec![]
         }
     };
     let mut found = Vec::new();
     for item in items {
-        let at = item.at;
-        let text = |it: Option<tree::Entry>| match it.map(|it| it.node.value) {
-            Some(Value::Text(it)) => Some(it),
+        let at = item.start;
+        let text = |it: Option<spanned_value::TableEntry>| match it.map(|it| it.node.value) {
+            Some(PlanValue::Text(it)) => Some(it),
             _ => None,
         };
         let (on, kind) = match item.value {
-            Value::Text(id) => (Some(id), None),
+            PlanValue::Text(id) => (Some(id), None),
             _ => {
                 let example = "{\"depends_on_id\": \"bd-1\", \"type\": \"blocks\"}";
-                let Some(mut fields) = reader.table("dependencies", item, example) else { continue };
-                (text(fields.take(&["depends_on_id"])), text(fields.take(&["type", "dep_type"])))
+                let Some(mut fields) = reader.table("dependencies", item, example) else {
+                    continue;
+                };
+                (
+                    text(fields.remove(&["depends_on_id"])),
+                    text(fields.remove(&["type", "dep_type"])),
+                )
             }
         };
-        if kind.is_some_and(|it| !BLOCKING.contains(&it.as_str())) {
+        if kind.is_some_and(|it| !BLOCKING_DEPENDENCIES.contains(&it.as_str())) {
             continue;
         }
         match on {
             Some(id) => found.push((id, at)),
-            None => reader.wrong(at, "a dependency has no `depends_on_id`", "add the id of the other issue"),
+            None => reader.report(
+                at,
+                "a dependency has no `depends_on_id`",
+                "add the id of the other issue",
+            ),
         }
     }
     found
 }
 
 /// Checks that need all issues: duplicate ids, and cycles.
-fn judge(reader: &mut Reader<'_>, beads: &[Bead]) {
+fn check_issues(reader: &mut FieldReader<'_>, beads: &[Bead]) {
     let mut places: BTreeMap<&str, usize> = BTreeMap::new();
     for (place, it) in beads.iter().enumerate() {
         if let Some(first) = places.insert(&it.id, place) {
-            let line = reader.source.fault(beads[first].at, "", "").line;
-            reader.wrong(it.at, format!("{:?} appears twice; first at line {line}", it.id), "keep one of the two");
+            let line = reader.source.diagnostic(beads[first].offset, "", "").line;
+            reader.report(
+                it.offset,
+                format!("{:?} appears twice; first at line {line}", it.id),
+                "keep one of the two",
+            );
         }
     }
     let mut edges: Vec<Vec<usize>> = vec![vec![]; beads.len()];
-    for (place, it) in beads.iter().enumerate().filter(|it| it.1.stand != Stand::Closed) {
-        for (on, at) in &it.after {
+    for (place, it) in beads
+        .iter()
+        .enumerate()
+        .filter(|it| it.1.state != BeadState::Closed)
+    {
+        for (on, at) in &it.blocked_by {
             match places.get(on.as_str()) {
                 Some(other) if *other == place => {
-                    reader.wrong(*at, format!("{on:?} depends on itself"), "remove the dependency");
+                    reader.report(
+                        *at,
+                        format!("{on:?} depends on itself"),
+                        "remove the dependency",
+                    );
                 }
                 Some(other) => edges[place].push(*other),
                 None => {} // the other issue may be a task that already exists
@@ -243,13 +346,20 @@ fn judge(reader: &mut Reader<'_>, beads: &[Bead]) {
     }
     if let Err(cycle) = regatta_core::graph::layers(beads.len(), &edges, |_, _| false) {
         let named: Vec<&str> = cycle.iter().map(|it| beads[*it].id.as_str()).collect();
-        let what = format!("these issues wait for each other forever: {}", named.join(" → "));
-        reader.wrong(beads[cycle[0]].at, what, "remove one of the dependencies");
+        let what = format!(
+            "these issues wait for each other forever: {}",
+            named.join(" → ")
+        );
+        reader.report(
+            beads[cycle[0]].offset,
+            what,
+            "remove one of the dependencies",
+        );
     }
 }
 
 /// The state of a task, as it is written to the issue file.
-pub(crate) struct Told {
+pub(crate) struct ExportedBead {
     pub(crate) id: String,
     pub(crate) title: String,
     pub(crate) description: String,
@@ -260,8 +370,8 @@ pub(crate) struct Told {
     pub(crate) reason: Option<String>,
     /// The issue was held when it was imported and still is, so its status belongs to the other
     /// tracker.
-    pub(crate) held: bool,
-    pub(crate) after: Vec<String>,
+    pub(crate) is_held: bool,
+    pub(crate) blocked_by: Vec<String>,
     pub(crate) created: String,
     pub(crate) updated: String,
     pub(crate) metadata: serde_json::Value,
@@ -269,11 +379,14 @@ pub(crate) struct Told {
 
 /// Returns the name of an issue type in the file.
 fn type_name(it: IssueType) -> &'static str {
-    TYPES.iter().find(|known| known.1 == it).map_or("task", |it| it.0)
+    ISSUE_TYPES
+        .iter()
+        .find(|known| known.1 == it)
+        .map_or("task", |it| it.0)
 }
 
 /// Returns the status that stands for all statuses with the same meaning in Regatta.
-fn class(status: &str) -> &'static str {
+fn status_class(status: &str) -> &'static str {
     match status {
         "in_progress" | "hooked" => "in_progress",
         "closed" | "tombstone" => "closed",
@@ -281,9 +394,9 @@ fn class(status: &str) -> &'static str {
     }
 }
 
-impl Told {
+impl ExportedBead {
     /// Returns a new line for the file.
-    pub(crate) fn line(&self) -> String {
+    pub(crate) fn to_line(&self) -> String {
         let mut fields = vec![
             ("id", self.id.clone().into()),
             ("title", self.title.clone().into()),
@@ -298,14 +411,22 @@ impl Told {
             fields.push(("closed_at", self.updated.clone().into()));
             fields.extend(self.reason.clone().map(|it| ("close_reason", it.into())));
         }
-        if !self.after.is_empty() {
-            fields.push(("dependencies", self.after.iter().map(|it| self.dependency(it)).collect()));
+        if !self.blocked_by.is_empty() {
+            fields.push((
+                "dependencies",
+                self.blocked_by
+                    .iter()
+                    .map(|it| self.dependency(it))
+                    .collect(),
+            ));
         }
         if self.metadata.as_object().is_some_and(|it| !it.is_empty()) {
             fields.push(("metadata", self.metadata.clone()));
         }
-        let fields: Vec<String> =
-            fields.iter().map(|(key, value): &(&str, serde_json::Value)| format!("{}:{value}", quoted(key))).collect();
+        let fields: Vec<String> = fields
+            .iter()
+            .map(|(key, value): &(&str, serde_json::Value)| format!("{}:{value}", quoted_key(key)))
+            .collect();
         format!("{{{}}}", fields.join(","))
     }
 
@@ -318,27 +439,50 @@ impl Told {
     ///
     /// `known` returns whether an id belongs to a task. A dependency on any other id is never
     /// removed.
-    pub(crate) fn merged(&self, line: &str, known: &dyn Fn(&str) -> bool) -> String {
-        let source = Source::new("line", line);
-        let Ok(Node { value: Value::Table(entries), .. }) = tree::json(&source) else { return line.to_owned() };
-        let mut reader = Reader::new(&source);
-        let node = tree::json(&source).ok();
-        let Some(Some(was)) = node.and_then(|it| bead(&mut reader, it)).filter(|_| reader.faults.is_empty()) else {
+    pub(crate) fn merge_into_line(&self, line: &str, known: &dyn Fn(&str) -> bool) -> String {
+        let source = SourceText::new("line", line);
+        let Ok(SpannedValue {
+            value: PlanValue::Table(entries),
+            ..
+        }) = spanned_value::parse_json(&source)
+        else {
             return line.to_owned();
         };
-        let text = |name: &str| entries.iter().find(|it| it.key == name).map(|it| it.node.plain());
+        let mut reader = FieldReader::new(&source);
+        let node = spanned_value::parse_json(&source).ok();
+        let Some(Some(was)) = node
+            .and_then(|it| read_bead(&mut reader, it))
+            .filter(|_| reader.diagnostics.is_empty())
+        else {
+            return line.to_owned();
+        };
+        let text = |name: &str| {
+            entries
+                .iter()
+                .find(|it| it.key == name)
+                .map(|it| it.node.to_json())
+        };
         let mut new: BTreeMap<&str, Option<serde_json::Value>> = BTreeMap::new();
         if was.title != self.title {
             new.insert("title", Some(self.title.clone().into()));
         }
         if was.description != self.description {
-            let was_text = text("description").and_then(|it| it.as_str().map(str::to_owned)).unwrap_or_default();
-            let tail = was.description.strip_prefix(was_text.trim_end()).unwrap_or_default();
-            match self.description.strip_suffix(tail).filter(|_| !tail.is_empty()) {
+            let was_text = text("description")
+                .and_then(|it| it.as_str().map(str::to_owned))
+                .unwrap_or_default();
+            let tail = was
+                .description
+                .strip_prefix(was_text.trim_end())
+                .unwrap_or_default();
+            match self
+                .description
+                .strip_suffix(tail)
+                .filter(|_| !tail.is_empty())
+            {
                 Some(own) => drop(new.insert("description", Some(own.into()))),
                 None => {
                     new.insert("description", Some(self.description.clone().into()));
-                    new.extend(PARTS.map(|it| (it.0, None)));
+                    new.extend(DESCRIPTION_PARTS.map(|it| (it.0, None)));
                 }
             }
         }
@@ -348,33 +492,63 @@ impl Told {
         if was.priority != self.priority && was.priority.min(4) != self.priority.min(4) {
             new.insert("priority", Some(self.priority.min(4).into()));
         }
-        let status = text("status").and_then(|it| it.as_str().map(str::to_owned)).unwrap_or_else(|| "open".into());
-        if class(&status) != self.status && !self.held {
+        let status = text("status")
+            .and_then(|it| it.as_str().map(str::to_owned))
+            .unwrap_or_else(|| "open".into());
+        if status_class(&status) != self.status && !self.is_held {
             new.insert("status", Some(self.status.into()));
             if self.status == "closed" {
                 new.insert("closed_at", Some(self.updated.clone().into()));
-                new.extend(self.reason.clone().map(|it| ("close_reason", Some(it.into()))));
+                new.extend(
+                    self.reason
+                        .clone()
+                        .map(|it| ("close_reason", Some(it.into()))),
+                );
             }
         }
-        let had: Vec<&str> = was.after.iter().map(|it| it.0.as_str()).collect();
-        let gone: Vec<&str> =
-            had.iter().filter(|it| known(it) && !self.after.iter().any(|on| on == *it)).copied().collect();
-        let more: Vec<&String> = self.after.iter().filter(|it| !had.contains(&it.as_str())).collect();
+        let had: Vec<&str> = was.blocked_by.iter().map(|it| it.0.as_str()).collect();
+        let gone: Vec<&str> = had
+            .iter()
+            .filter(|it| known(it) && !self.blocked_by.iter().any(|on| on == *it))
+            .copied()
+            .collect();
+        let more: Vec<&String> = self
+            .blocked_by
+            .iter()
+            .filter(|it| !had.contains(&it.as_str()))
+            .collect();
         if !gone.is_empty() || !more.is_empty() {
-            let list = text("dependencies").and_then(|it| it.as_array().cloned()).unwrap_or_default();
+            let list = text("dependencies")
+                .and_then(|it| it.as_array().cloned())
+                .unwrap_or_default();
             let target = |it: &serde_json::Value| {
-                it.as_str().or_else(|| it.get("depends_on_id")?.as_str()).unwrap_or_default().to_owned()
+                it.as_str()
+                    .or_else(|| it.get("depends_on_id")?.as_str())
+                    .unwrap_or_default()
+                    .to_owned()
             };
-            let kept = list.into_iter().filter(|it| !gone.contains(&target(it).as_str()));
-            new.insert("dependencies", Some(kept.chain(more.iter().map(|it| self.dependency(it))).collect()));
+            let kept = list
+                .into_iter()
+                .filter(|it| !gone.contains(&target(it).as_str()));
+            new.insert(
+                "dependencies",
+                Some(
+                    kept.chain(more.iter().map(|it| self.dependency(it)))
+                        .collect(),
+                ),
+            );
         }
         for (key, value) in self.metadata.as_object().into_iter().flatten() {
-            let mut metadata = text("metadata").filter(serde_json::Value::is_object).unwrap_or_default();
+            let mut metadata = text("metadata")
+                .filter(serde_json::Value::is_object)
+                .unwrap_or_default();
             let files = |it: Option<&serde_json::Value>| match it {
                 Some(serde_json::Value::String(it)) => serde_json::json!([it]),
                 other => other.cloned().unwrap_or_default(),
             };
-            if files(metadata.get(key)) != files(Some(value)) && !same_work(key, &metadata, value) {
+            if files(metadata.get(key)) != files(Some(value))
+                && !is_same_value(key, &metadata, value)
+            {
                 metadata[key.as_str()] = value.clone();
                 new.insert("metadata", Some(metadata));
             }
@@ -386,35 +560,48 @@ impl Told {
         let mut fields: Vec<String> = Vec::new();
         for it in &entries {
             match new.remove(it.key.as_str()) {
-                Some(Some(value)) => fields.push(format!("{}:{value}", quoted(&it.key))),
+                Some(Some(value)) => fields.push(format!("{}:{value}", quoted_key(&it.key))),
                 Some(None) => {}
-                None => fields.push(format!("{}:{}", quoted(&it.key), &line[it.node.at..it.node.end])),
+                None => fields.push(format!(
+                    "{}:{}",
+                    quoted_key(&it.key),
+                    &line[it.node.start..it.node.end]
+                )),
             }
         }
-        fields.extend(new.into_iter().filter_map(|(key, value)| Some(format!("{}:{}", quoted(key), value?))));
+        fields.extend(
+            new.into_iter()
+                .filter_map(|(key, value)| Some(format!("{}:{}", quoted_key(key), value?))),
+        );
         format!("{{{}}}", fields.join(","))
     }
 }
 
 /// Returns whether two values of a metadata field mean the same, such as a pattern with braces and
 /// the patterns that it expands to.
-fn same_work(key: &str, metadata: &serde_json::Value, value: &serde_json::Value) -> bool {
-    let source = Source::new("", serde_json::json!({ key: metadata.get(key) }).to_string());
-    let other = Source::new("", serde_json::json!({ key: value }).to_string());
-    let read = |source: &Source| {
-        let mut reader = Reader::new(source);
-        let mut fields = reader.table("metadata", tree::json(source).ok()?, "{}")?;
+fn is_same_value(key: &str, metadata: &serde_json::Value, value: &serde_json::Value) -> bool {
+    let source = SourceText::new(
+        "",
+        serde_json::json!({ key: metadata.get(key) }).to_string(),
+    );
+    let other = SourceText::new("", serde_json::json!({ key: value }).to_string());
+    let read = |source: &SourceText| {
+        let mut reader = FieldReader::new(source);
+        let mut fields = reader.table("metadata", spanned_value::parse_json(source).ok()?, "{}")?;
         let work = reader.work(&mut fields);
         let files = work.files.map(|mut it| {
             it.sort();
             it
         });
-        reader.faults.is_empty().then_some((files, work.validation))
+        reader
+            .diagnostics
+            .is_empty()
+            .then_some((files, work.validation))
     };
     read(&source).is_some_and(|it| Some(it) == read(&other))
 }
 
-fn quoted(key: &str) -> String {
+fn quoted_key(key: &str) -> String {
     serde_json::Value::String(key.to_owned()).to_string()
 }
 
@@ -423,8 +610,8 @@ mod tests {
     use super::*;
 
     fn parse(text: &str) -> Result<Beads, Vec<String>> {
-        let source = Source::new("b.jsonl", text);
-        read(&source).map_err(|it| it.iter().map(|it| source.told(it)).collect())
+        let source = SourceText::new("b.jsonl", text);
+        read_issues(&source).map_err(|it| it.iter().map(|it| source.format_line(it)).collect())
     }
 
     #[test]
@@ -440,35 +627,54 @@ mod tests {
 {"_type":"memory","id":"x"}
 "#;
         let found = parse(text).unwrap();
-        let stands: Vec<&Stand> = found.beads.iter().map(|it| &it.stand).collect();
-        let held = |it: &str| Stand::Held(format!("{HELD}{it}"));
+        let stands: Vec<&BeadState> = found.beads.iter().map(|it| &it.state).collect();
+        let held = |it: &str| BeadState::Held(format!("{HELD_REASON_PREFIX}{it}"));
         assert_eq!(
             stands,
             [
-                &Stand::Open,
+                &BeadState::Open,
                 &held("ann is working on it"),
-                &Stand::Closed,
-                &Stand::Backlog,
-                &Stand::Backlog,
+                &BeadState::Closed,
+                &BeadState::Backlog,
+                &BeadState::Backlog,
                 &held("it is blocked")
             ]
         );
-        assert_eq!(found.others, 2);
+        assert_eq!(found.skipped_lines, 2);
         assert_eq!(found.beads[0].description, "## Design\n\nSo.");
-        assert_eq!((found.beads[0].issue_type, found.beads[0].priority), (IssueType::Bug, 1));
+        assert_eq!(
+            (found.beads[0].issue_type, found.beads[0].priority),
+            (IssueType::Bug, 1)
+        );
         assert_eq!(found.beads[0].work.files.as_ref().unwrap().len(), 1);
-        assert_eq!(found.beads[1].after.iter().map(|it| it.0.as_str()).collect::<Vec<_>>(), ["bd-1"]);
+        assert_eq!(
+            found.beads[1]
+                .blocked_by
+                .iter()
+                .map(|it| it.0.as_str())
+                .collect::<Vec<_>>(),
+            ["bd-1"]
+        );
     }
 
     #[test]
     fn invalid_lines_are_refused_with_their_number() {
         for (text, told) in [
-            ("{\"id\":\"a\",\"title\":\"b\"}\nnonsense\n", "b.jsonl:2:2: this is not JSON"),
+            (
+                "{\"id\":\"a\",\"title\":\"b\"}\nnonsense\n",
+                "b.jsonl:2:2: this is not JSON",
+            ),
             ("\n\n{\"id\":\"a\"}", "b.jsonl:3:1: missing field `title`"),
             ("{\"title\":\"a\"}", "b.jsonl:1:1: missing field `id`"),
             ("[]", "b.jsonl:1:1: `issue` must be a table, not a list"),
-            ("{\"id\":\"a\",\"title\":\"b\",\"priority\":12}", "b.jsonl:1:34: 12 is not a valid priority"),
-            ("{\"id\":\"a\",\"title\":3}", "b.jsonl:1:19: `title` must be a string, not a number"),
+            (
+                "{\"id\":\"a\",\"title\":\"b\",\"priority\":12}",
+                "b.jsonl:1:34: 12 is not a valid priority",
+            ),
+            (
+                "{\"id\":\"a\",\"title\":3}",
+                "b.jsonl:1:19: `title` must be a string, not a number",
+            ),
             (
                 "{\"id\":\"a\",\"title\":\"b\"}\n{\"id\":\"a\",\"title\":\"b\"}",
                 "b.jsonl:2:1: \"a\" appears twice; first at line 1",
@@ -477,22 +683,34 @@ mod tests {
                 "{\"id\":\"a\",\"title\":\"b\",\"dependencies\":{}}",
                 "b.jsonl:1:38: `dependencies` must be a list, not a table",
             ),
-            ("{\"id\":\"a\",\"title\":\"b\",\"dependencies\":[{}]}", "has no `depends_on_id`"),
-            ("{\"id\":\"a\",\"title\":\"b\",\"dependencies\":[\"a\"]}", "\"a\" depends on itself"),
+            (
+                "{\"id\":\"a\",\"title\":\"b\",\"dependencies\":[{}]}",
+                "has no `depends_on_id`",
+            ),
+            (
+                "{\"id\":\"a\",\"title\":\"b\",\"dependencies\":[\"a\"]}",
+                "\"a\" depends on itself",
+            ),
             (
                 "{\"id\":\"a\",\"title\":\"b\",\"dependencies\":[\"c\"]}\n{\"id\":\"c\",\"title\":\"b\",\"dependencies\":[\"a\"]}",
                 "forever: a → c → a",
             ),
-            ("{\"id\":\"a\",\"title\":\"b\",\"metadata\":{\"files\":[\"/x\"]}}", "absolute"),
+            (
+                "{\"id\":\"a\",\"title\":\"b\",\"metadata\":{\"files\":[\"/x\"]}}",
+                "absolute",
+            ),
         ] {
             let found = parse(text).err().unwrap_or_default();
-            assert!(found.iter().any(|it| it.contains(told)), "{text}: {told} in {found:?}");
+            assert!(
+                found.iter().any(|it| it.contains(told)),
+                "{text}: {told} in {found:?}"
+            );
         }
     }
 
-    fn told(was: &str) -> Told {
+    fn exported(was: &str) -> ExportedBead {
         let bead = parse(was).unwrap().beads.remove(0);
-        Told {
+        ExportedBead {
             id: bead.id,
             title: bead.title,
             description: bead.description,
@@ -500,8 +718,8 @@ mod tests {
             priority: bead.priority,
             status: "open",
             reason: None,
-            held: false,
-            after: bead.after.into_iter().map(|it| it.0).collect(),
+            is_held: false,
+            blocked_by: bead.blocked_by.into_iter().map(|it| it.0).collect(),
             created: "2026-01-01T00:00:00Z".into(),
             updated: "2026-01-02T00:00:00Z".into(),
             metadata: serde_json::json!({}),
@@ -511,9 +729,17 @@ mod tests {
     #[test]
     fn unchanged_fields_are_written_back_byte_for_byte() {
         let line = r#"{"zeta": 1.50, "id":"bd-1","title":"One","status":"deferred","notes":"n","x":{"b":1, "a":2},"dependencies":[{"depends_on_id":"old","type":"blocks"}]}"#;
-        assert_eq!(told(line).merged(line, &|_| false), line, "an equal value in another notation is not a change");
-        let closed = Told { status: "closed", reason: Some("landed".into()), ..told(line) };
-        let merged = closed.merged(line, &|_| false);
+        assert_eq!(
+            exported(line).merge_into_line(line, &|_| false),
+            line,
+            "an equal value in another notation is not a change"
+        );
+        let closed = ExportedBead {
+            status: "closed",
+            reason: Some("landed".into()),
+            ..exported(line)
+        };
+        let merged = closed.merge_into_line(line, &|_| false);
         assert!(
             merged.starts_with(
                 r#"{"zeta":1.50,"id":"bd-1","title":"One","status":"closed","notes":"n","x":{"b":1, "a":2},"#
@@ -521,25 +747,47 @@ mod tests {
             "{merged}"
         );
         assert!(
-            merged.contains(r#""closed_at":"2026-01-02T00:00:00Z""#) && merged.contains(r#""close_reason":"landed""#)
+            merged.contains(r#""closed_at":"2026-01-02T00:00:00Z""#)
+                && merged.contains(r#""close_reason":"landed""#)
         );
-        assert!(merged.contains("\"old\""), "an unknown dependency stays: {merged}");
-        let again = Told { status: "closed", ..told(&merged) };
-        assert_eq!(again.merged(&merged, &|_| false), merged, "writing it again changes nothing");
-        let mut other = told(line);
-        (other.title, other.priority, other.after) = ("Uno".into(), 0, vec!["bd-2".into()]);
+        assert!(
+            merged.contains("\"old\""),
+            "an unknown dependency stays: {merged}"
+        );
+        let again = ExportedBead {
+            status: "closed",
+            ..exported(&merged)
+        };
+        assert_eq!(
+            again.merge_into_line(&merged, &|_| false),
+            merged,
+            "writing it again changes nothing"
+        );
+        let mut other = exported(line);
+        (other.title, other.priority, other.blocked_by) = ("Uno".into(), 0, vec!["bd-2".into()]);
         other.description = format!("more\n\n{}", other.description);
-        let merged = other.merged(line, &|it| it == "old");
+        let merged = other.merge_into_line(line, &|it| it == "old");
         let back = parse(&merged).unwrap().beads.remove(0);
-        assert_eq!((back.title.as_str(), back.priority, back.after[0].0.as_str()), ("Uno", 0, "bd-2"));
-        assert_eq!(back.after.len(), 1, "the dependency that the task no longer has is removed: {merged}");
+        assert_eq!(
+            (
+                back.title.as_str(),
+                back.priority,
+                back.blocked_by[0].0.as_str()
+            ),
+            ("Uno", 0, "bd-2")
+        );
+        assert_eq!(
+            back.blocked_by.len(),
+            1,
+            "the dependency that the task no longer has is removed: {merged}"
+        );
         assert_eq!(back.description, other.description);
     }
 
     #[test]
     fn long_title_is_cut_and_kept_whole_in_the_description() {
         let title = "word ".repeat(80);
-        let (short, text) = titled(&title, "rest".into());
+        let (short, text) = shorten_title(&title, "rest".into());
         assert_eq!(short.chars().count(), 300);
         assert!(text.starts_with(title.trim()) && text.ends_with("rest"));
     }

@@ -8,11 +8,11 @@ use regatta_core::pattern::PathPattern;
 use regatta_core::spelling::nearest;
 use regatta_core::task::{ContentCheck, Expects, IssueType, Validation};
 
-use super::fault::{Fault, Source};
-use super::tree::{Entry, Node, Value};
+use super::diagnostic::{Diagnostic, SourceText};
+use super::spanned_value::{PlanValue, SpannedValue, TableEntry};
 
 /// The issue types and their names.
-pub(crate) const TYPES: [(&str, IssueType); 6] = [
+pub(crate) const ISSUE_TYPES: [(&str, IssueType); 6] = [
     ("feature", IssueType::Feature),
     ("bug", IssueType::Bug),
     ("task", IssueType::Task),
@@ -25,40 +25,44 @@ pub(crate) const TYPES: [(&str, IssueType); 6] = [
 pub(crate) const EFFORTS: [&str; 6] = ["minimal", "low", "medium", "high", "xhigh", "max"];
 
 /// The fields of a validation.
-pub(crate) const CHECKS: [&str; 4] = ["tests", "lint", "files_exist", "content_check"];
+pub(crate) const VALIDATION_FIELDS: [&str; 4] = ["tests", "lint", "files_exist", "content_check"];
 
-const LONGEST_SUBJECT: usize = 300;
-const LONGEST_DESCRIPTION: usize = 256 * 1024;
-const MOST_FILES: usize = 1_000;
+const MAX_SUBJECT_CHARS: usize = 300;
+const MAX_DESCRIPTION_BYTES: usize = 256 * 1024;
+const MAX_FILES: usize = 1_000;
 
 /// Collects mistakes while a file is read.
-pub(crate) struct Reader<'a> {
-    pub(crate) source: &'a Source,
-    pub(crate) faults: Vec<Fault>,
+pub(crate) struct FieldReader<'a> {
+    pub(crate) source: &'a SourceText,
+    pub(crate) diagnostics: Vec<Diagnostic>,
 }
 
 /// The fields of one table that were not read yet.
-pub(crate) struct Fields {
-    pub(crate) at: usize,
-    entries: Vec<Entry>,
+pub(crate) struct TableFields {
+    pub(crate) offset: usize,
+    entries: Vec<TableEntry>,
 }
 
-impl Fields {
+impl TableFields {
     /// Removes and returns a field that has any of the given names.
-    pub(crate) fn take(&mut self, names: &[&str]) -> Option<Entry> {
-        let at = names.iter().find_map(|name| self.entries.iter().position(|it| it.key == *name))?;
+    pub(crate) fn remove(&mut self, names: &[&str]) -> Option<TableEntry> {
+        let at = names
+            .iter()
+            .find_map(|name| self.entries.iter().position(|it| it.key == *name))?;
         Some(self.entries.remove(at))
     }
 
     /// Returns whether an unread field may be a mistyped `name`.
-    pub(crate) fn has_like(&self, name: &str, known: &[&str]) -> bool {
-        self.entries.iter().any(|it| nearest(&it.key, known) == Some(name))
+    pub(crate) fn has_similar(&self, name: &str, known: &[&str]) -> bool {
+        self.entries
+            .iter()
+            .any(|it| nearest(&it.key, known) == Some(name))
     }
 }
 
 /// The fields about the work itself that plans, waves and beads share.
 #[derive(Default)]
-pub(crate) struct Work {
+pub(crate) struct WorkFields {
     pub(crate) issue_type: Option<IssueType>,
     pub(crate) files: Option<Vec<PathPattern>>,
     pub(crate) validation: Option<Validation>,
@@ -72,75 +76,100 @@ pub(crate) struct Work {
     pub(crate) ratchet: Option<Vec<String>>,
 }
 
-impl<'a> Reader<'a> {
-    pub(crate) fn new(source: &'a Source) -> Reader<'a> {
-        Reader { source, faults: Vec::new() }
+impl<'a> FieldReader<'a> {
+    pub(crate) fn new(source: &'a SourceText) -> FieldReader<'a> {
+        FieldReader {
+            source,
+            diagnostics: Vec::new(),
+        }
     }
 
     /// Adds a mistake.
-    pub(crate) fn wrong(&mut self, at: usize, what: impl Into<String>, fix: impl Into<String>) {
-        self.faults.push(self.source.fault(at, what, fix));
+    pub(crate) fn report(&mut self, at: usize, what: impl Into<String>, fix: impl Into<String>) {
+        self.diagnostics.push(self.source.diagnostic(at, what, fix));
     }
 
-    fn wrong_type(&mut self, name: &str, node: &Node, wanted: &str, example: &str) {
-        self.wrong(
-            node.at,
-            format!("`{name}` must be {wanted}, not {}", node.kind()),
+    fn report_wrong_type(&mut self, name: &str, node: &SpannedValue, wanted: &str, example: &str) {
+        self.report(
+            node.start,
+            format!("`{name}` must be {wanted}, not {}", node.kind_name()),
             format!("write {name} = {example}"),
         );
     }
 
     /// Returns the fields of a table.
-    pub(crate) fn table(&mut self, name: &str, node: Node, example: &str) -> Option<Fields> {
+    pub(crate) fn table(
+        &mut self,
+        name: &str,
+        node: SpannedValue,
+        example: &str,
+    ) -> Option<TableFields> {
         match node.value {
-            Value::Table(entries) => Some(Fields { at: node.at, entries }),
+            PlanValue::Table(entries) => Some(TableFields {
+                offset: node.start,
+                entries,
+            }),
             _ => {
-                self.wrong_type(name, &node, "a table", example);
+                self.report_wrong_type(name, &node, "a table", example);
                 None
             }
         }
     }
 
     /// Reports every field that is left as unknown.
-    pub(crate) fn unknown(&mut self, left: Fields, of: &str, known: &[&str]) {
+    pub(crate) fn report_unknown(&mut self, left: TableFields, of: &str, known: &[&str]) {
         for it in left.entries {
             let shown: String = it.key.chars().take(40).collect();
             let fix = match nearest(&it.key, known) {
-                Some(word) if known.contains(&it.key.as_str()) => format!("it means the same as `{word}`; keep one of the two"),
+                Some(word) if known.contains(&it.key.as_str()) => {
+                    format!("it means the same as `{word}`; keep one of the two")
+                }
                 Some(word) => format!("write `{word}`"),
                 None => format!("a {of} has {}", known.join(", ")),
             };
-            self.wrong(it.at, format!("unknown field `{}` in a {of}", shown.escape_debug()), fix);
+            self.report(
+                it.start,
+                format!("unknown field `{}` in a {of}", shown.escape_debug()),
+                fix,
+            );
         }
     }
 
     /// Returns a string that is not empty.
-    pub(crate) fn text(&mut self, name: &str, node: Node) -> Option<String> {
+    pub(crate) fn text(&mut self, name: &str, node: SpannedValue) -> Option<String> {
         match node.value {
-            Value::Text(it) if !it.trim().is_empty() => Some(it),
-            Value::Text(_) => {
-                self.wrong(node.at, format!("`{name}` is empty"), format!("fill it in, or remove `{name}`"));
+            PlanValue::Text(it) if !it.trim().is_empty() => Some(it),
+            PlanValue::Text(_) => {
+                self.report(
+                    node.start,
+                    format!("`{name}` is empty"),
+                    format!("fill it in, or remove `{name}`"),
+                );
                 None
             }
             _ => {
-                self.wrong_type(name, &node, "a string", "\"…\"");
+                self.report_wrong_type(name, &node, "a string", "\"…\"");
                 None
             }
         }
     }
 
     /// Returns a string or a list of strings, each with its position.
-    pub(crate) fn texts(&mut self, name: &str, node: Node) -> Vec<(String, usize)> {
-        let at = node.at;
+    pub(crate) fn texts(&mut self, name: &str, node: SpannedValue) -> Vec<(String, usize)> {
+        let at = node.start;
         match node.value {
-            Value::Text(_) => self.text(name, node).map(|it| (it, at)).into_iter().collect(),
-            Value::List(items) => {
+            PlanValue::Text(_) => self
+                .text(name, node)
+                .map(|it| (it, at))
+                .into_iter()
+                .collect(),
+            PlanValue::List(items) => {
                 let mut found = Vec::new();
                 for item in items {
-                    let at = item.at;
-                    if !matches!(item.value, Value::Text(_)) {
-                        let what = format!("`{name}` has {} among its strings", item.kind());
-                        self.wrong(at, what, format!("write {name} = [\"…\", \"…\"]"));
+                    let at = item.start;
+                    if !matches!(item.value, PlanValue::Text(_)) {
+                        let what = format!("`{name}` has {} among its strings", item.kind_name());
+                        self.report(at, what, format!("write {name} = [\"…\", \"…\"]"));
                     } else if let Some(it) = self.text(name, item) {
                         found.push((it, at));
                     }
@@ -148,15 +177,20 @@ impl<'a> Reader<'a> {
                 found
             }
             _ => {
-                self.wrong_type(name, &node, "a list of strings", "[\"…\"]");
+                self.report_wrong_type(name, &node, "a list of strings", "[\"…\"]");
                 vec![]
             }
         }
     }
 
     /// Returns the value that belongs to one of the known words.
-    pub(crate) fn choice<T: Copy>(&mut self, name: &str, node: Node, known: &[(&str, T)]) -> Option<T> {
-        let at = node.at;
+    pub(crate) fn choice<T: Copy>(
+        &mut self,
+        name: &str,
+        node: SpannedValue,
+        known: &[(&str, T)],
+    ) -> Option<T> {
+        let at = node.start;
         let word = self.text(name, node)?;
         if let Some(it) = known.iter().find(|it| it.0 == word) {
             return Some(it.1);
@@ -164,203 +198,264 @@ impl<'a> Reader<'a> {
         let words: Vec<&str> = known.iter().map(|it| it.0).collect();
         let guess = nearest(&word, &words).map_or(String::new(), |it| format!("write \"{it}\"; "));
         let shown: String = word.chars().take(40).collect();
-        self.wrong(at, format!("{shown:?} is not a valid {name}"), format!("{guess}the values are {}", words.join(", ")));
+        self.report(
+            at,
+            format!("{shown:?} is not a valid {name}"),
+            format!("{guess}the values are {}", words.join(", ")),
+        );
         None
     }
 
     /// Returns a subject: one line that is not too long.
-    pub(crate) fn subject(&mut self, name: &str, node: Node) -> Option<String> {
-        let at = node.at;
+    pub(crate) fn subject(&mut self, name: &str, node: SpannedValue) -> Option<String> {
+        let at = node.start;
         let it = self.text(name, node)?;
         if it.trim().contains(['\n', '\r', '\0']) {
-            self.wrong(at, format!("`{name}` is more than one line"), "put the rest into `description`");
+            self.report(
+                at,
+                format!("`{name}` is more than one line"),
+                "put the rest into `description`",
+            );
             return None;
         }
-        if it.chars().count() > LONGEST_SUBJECT {
-            let what = format!("`{name}` has {} characters, more than {LONGEST_SUBJECT}", it.chars().count());
-            self.wrong(at, what, "put the rest into `description`");
+        if it.chars().count() > MAX_SUBJECT_CHARS {
+            let what = format!(
+                "`{name}` has {} characters, more than {MAX_SUBJECT_CHARS}",
+                it.chars().count()
+            );
+            self.report(at, what, "put the rest into `description`");
             return None;
         }
         Some(it.trim().to_owned())
     }
 
     /// Returns a description, which may be empty.
-    pub(crate) fn description(&mut self, node: Node) -> String {
+    pub(crate) fn description(&mut self, node: SpannedValue) -> String {
         match node.value {
-            Value::Text(it) if it.len() <= LONGEST_DESCRIPTION => it,
-            Value::Text(_) => {
-                self.wrong(node.at, "`description` has more than 256 KiB", "put the text into a file and refer to the file");
+            PlanValue::Text(it) if it.len() <= MAX_DESCRIPTION_BYTES => it,
+            PlanValue::Text(_) => {
+                self.report(
+                    node.start,
+                    "`description` has more than 256 KiB",
+                    "put the text into a file and refer to the file",
+                );
                 String::new()
             }
             _ => {
-                self.wrong_type("description", &node, "a string", "\"…\"");
+                self.report_wrong_type("description", &node, "a string", "\"…\"");
                 String::new()
             }
         }
     }
 
     /// Returns the patterns of a manifest, with braces expanded.
-    pub(crate) fn files(&mut self, name: &str, node: Node) -> Vec<PathPattern> {
-        let whole = node.at;
+    pub(crate) fn files(&mut self, name: &str, node: SpannedValue) -> Vec<PathPattern> {
+        let whole = node.start;
         let mut found = Vec::new();
         for (text, at) in self.texts(name, node) {
             match PathPattern::expand(&text) {
                 Ok(it) => found.extend(it),
-                Err(error) => self.wrong(at, error.to_string(), path_fix(&text)),
+                Err(error) => self.report(at, error.to_string(), path_suggestion(&text)),
             }
         }
-        if found.len() > MOST_FILES {
-            let what = format!("`{name}` has {} patterns, more than {MOST_FILES}", found.len());
-            self.wrong(whole, what, "use folders, such as src/**");
+        if found.len() > MAX_FILES {
+            let what = format!(
+                "`{name}` has {} patterns, more than {MAX_FILES}",
+                found.len()
+            );
+            self.report(whole, what, "use folders, such as src/**");
         }
         found
     }
 
     /// Returns paths that must exist afterwards. They are not patterns, but they too must be inside
     /// the repository.
-    fn paths(&mut self, name: &str, node: Node) -> Vec<String> {
+    fn paths(&mut self, name: &str, node: SpannedValue) -> Vec<String> {
         let mut found = Vec::new();
         for (text, at) in self.texts(name, node) {
             match PathPattern::new(&text) {
                 Ok(_) => found.push(text),
-                Err(error) => self.wrong(at, error.to_string(), path_fix(&text)),
+                Err(error) => self.report(at, error.to_string(), path_suggestion(&text)),
             }
         }
         found
     }
 
-    fn commands(&mut self, name: &str, node: Node) -> Vec<String> {
+    fn commands(&mut self, name: &str, node: SpannedValue) -> Vec<String> {
         self.texts(name, node).into_iter().map(|it| it.0).collect()
     }
 
-    pub(crate) fn validation(&mut self, node: Node) -> Validation {
+    pub(crate) fn validation(&mut self, node: SpannedValue) -> Validation {
         let mut found = Validation::default();
-        let Some(mut fields) = self.table("validation", node, "{ tests = \"make test\" }") else { return found };
-        if let Some(it) = fields.take(&["tests"]) {
+        let Some(mut fields) = self.table("validation", node, "{ tests = \"make test\" }") else {
+            return found;
+        };
+        if let Some(it) = fields.remove(&["tests"]) {
             found.tests = self.commands("tests", it.node);
         }
-        if let Some(it) = fields.take(&["lint"]) {
+        if let Some(it) = fields.remove(&["lint"]) {
             found.lint = self.commands("lint", it.node);
         }
-        if let Some(it) = fields.take(&["files_exist"]) {
+        if let Some(it) = fields.remove(&["files_exist"]) {
             found.files_exist = self.paths("files_exist", it.node);
         }
-        if let Some(it) = fields.take(&["content_check"]) {
+        if let Some(it) = fields.remove(&["content_check"]) {
             let nodes = match it.node.value {
-                Value::List(items) => items,
+                PlanValue::List(items) => items,
                 _ => vec![it.node],
             };
-            found.content_check = nodes.into_iter().filter_map(|it| self.content_check(it)).collect();
+            found.content_check = nodes
+                .into_iter()
+                .filter_map(|it| self.content_check(it))
+                .collect();
         }
-        self.unknown(fields, "validation", &CHECKS);
+        self.report_unknown(fields, "validation", &VALIDATION_FIELDS);
         found
     }
 
-    fn content_check(&mut self, node: Node) -> Option<ContentCheck> {
+    fn content_check(&mut self, node: SpannedValue) -> Option<ContentCheck> {
         let example = "{ file = \"src/a.rs\", pattern = \"fn main\" }";
         let mut fields = self.table("content_check", node, example)?;
-        let at = fields.at;
-        let (file, pattern) = (fields.take(&["file"]), fields.take(&["pattern"]));
-        self.unknown(fields, "content_check", &["file", "pattern"]);
+        let at = fields.offset;
+        let (file, pattern) = (fields.remove(&["file"]), fields.remove(&["pattern"]));
+        self.report_unknown(fields, "content_check", &["file", "pattern"]);
         for (name, it) in [("file", &file), ("pattern", &pattern)] {
             if it.is_none() {
-                self.wrong(at, format!("missing field `{name}` in a content_check"), format!("write {example}"));
+                self.report(
+                    at,
+                    format!("missing field `{name}` in a content_check"),
+                    format!("write {example}"),
+                );
             }
         }
         let file = self.paths("file", file?.node).pop();
         let pattern = self.text("pattern", pattern?.node);
-        Some(ContentCheck { file: file?, pattern: pattern? })
+        Some(ContentCheck {
+            file: file?,
+            pattern: pattern?,
+        })
     }
 
-    pub(crate) fn priority(&mut self, node: Node) -> Option<u8> {
+    pub(crate) fn priority(&mut self, node: SpannedValue) -> Option<u8> {
         match node.value {
-            Value::Whole(it @ 0..=9) => Some(it as u8),
-            Value::Whole(it) => {
-                self.wrong(node.at, format!("{it} is not a valid priority"), "write 0 (first) to 9 (last); the default is 2");
+            PlanValue::Integer(it @ 0..=9) => Some(it as u8),
+            PlanValue::Integer(it) => {
+                self.report(
+                    node.start,
+                    format!("{it} is not a valid priority"),
+                    "write 0 (first) to 9 (last); the default is 2",
+                );
                 None
             }
             _ => {
-                let what = format!("`priority` must be a whole number, not {}", node.kind());
-                self.wrong(node.at, what, "write 0 (first) to 9 (last); the default is 2");
+                let what = format!(
+                    "`priority` must be a whole number, not {}",
+                    node.kind_name()
+                );
+                self.report(
+                    node.start,
+                    what,
+                    "write 0 (first) to 9 (last); the default is 2",
+                );
                 None
             }
         }
     }
 
-    fn script(&mut self, node: Node) -> Option<serde_json::Value> {
-        let Value::List(steps) = &node.value else {
-            self.wrong_type("script", &node, "a list of steps", "[{ write = { path = \"a\", text = \"b\" } }]");
+    fn script(&mut self, node: SpannedValue) -> Option<serde_json::Value> {
+        let PlanValue::List(steps) = &node.value else {
+            self.report_wrong_type(
+                "script",
+                &node,
+                "a list of steps",
+                "[{ write = { path = \"a\", text = \"b\" } }]",
+            );
             return None;
         };
         for (nth, step) in (1..).zip(steps) {
-            let alone = serde_json::Value::Array(vec![step.plain()]).to_string();
-            if let Err(error) = regatta_agents::script::parse(&alone) {
+            let alone = serde_json::Value::Array(vec![step.to_json()]).to_string();
+            if let Err(error) = regatta_agents::script::parse_script(&alone) {
                 // The step is parsed alone, so the error calls it step 1. Put in its real number.
-                let why = error.to_string().replacen("Step 1", &format!("step {nth}"), 1);
+                let why = error
+                    .to_string()
+                    .replacen("Step 1", &format!("step {nth}"), 1);
                 let why = why.trim_end_matches('.');
-                self.wrong(
-                    step.at,
+                self.report(
+                    step.start,
                     format!("invalid script: {why}"),
                     "list the steps: regatta schema plan",
                 );
             }
         }
-        Some(node.plain())
+        Some(node.to_json())
     }
 
-    fn ratchet(&mut self, node: Node) -> Option<Vec<String>> {
+    fn ratchet(&mut self, node: SpannedValue) -> Option<Vec<String>> {
         let example = "[\"program\", \"argument\"]";
         match &node.value {
-            Value::List(items) if items.is_empty() => {
-                self.wrong(node.at, "`ratchet` names no program", format!("write ratchet = {example}, or remove it"));
+            PlanValue::List(items) if items.is_empty() => {
+                self.report(
+                    node.start,
+                    "`ratchet` names no program",
+                    format!("write ratchet = {example}, or remove it"),
+                );
                 None
             }
-            Value::List(_) => Some(self.commands("ratchet", node)),
+            PlanValue::List(_) => Some(self.commands("ratchet", node)),
             _ => {
-                self.wrong_type("ratchet", &node, "a list of a program and its arguments", example);
+                self.report_wrong_type(
+                    "ratchet",
+                    &node,
+                    "a list of a program and its arguments",
+                    example,
+                );
                 None
             }
         }
     }
 
     /// Reads all fields of a table that are about the work itself.
-    pub(crate) fn work(&mut self, fields: &mut Fields) -> Work {
-        let mut work = Work::default();
-        if let Some(it) = fields.take(&["issue_type", "type"]) {
-            work.issue_type = self.choice("issue_type", it.node, &TYPES);
+    pub(crate) fn work(&mut self, fields: &mut TableFields) -> WorkFields {
+        let mut work = WorkFields::default();
+        if let Some(it) = fields.remove(&["issue_type", "type"]) {
+            work.issue_type = self.choice("issue_type", it.node, &ISSUE_TYPES);
         }
-        if let Some(it) = fields.take(&["files"]) {
+        if let Some(it) = fields.remove(&["files"]) {
             work.files = Some(self.files("files", it.node));
         }
-        if let Some(it) = fields.take(&["validation"]) {
+        if let Some(it) = fields.remove(&["validation"]) {
             work.validation = Some(self.validation(it.node));
         }
-        if let Some(it) = fields.take(&["priority"]) {
+        if let Some(it) = fields.remove(&["priority"]) {
             work.priority = self.priority(it.node);
         }
-        if let Some(it) = fields.take(&["expects"]) {
+        if let Some(it) = fields.remove(&["expects"]) {
             let known = [("changes", Expects::Changes), ("report", Expects::Report)];
             work.expects = self.choice("expects", it.node, &known);
         }
-        if let Some(it) = fields.take(&["effort"]) {
-            work.effort = self.choice("effort", it.node, &EFFORTS.map(|it| (it, it))).map(str::to_owned);
+        if let Some(it) = fields.remove(&["effort"]) {
+            work.effort = self
+                .choice("effort", it.node, &EFFORTS.map(|it| (it, it)))
+                .map(str::to_owned);
         }
-        if let Some(it) = fields.take(&["agent"]) {
-            let at = it.node.at;
+        if let Some(it) = fields.remove(&["agent"]) {
+            let at = it.node.start;
             if let Some(name) = self.text("agent", it.node) {
                 match AgentName::new(&name) {
                     Ok(it) => work.agent = Some(it),
-                    Err(error) => self.wrong(at, error.to_string(), "list the agents: regatta agent list"),
+                    Err(error) => {
+                        self.report(at, error.to_string(), "list the agents: regatta agent list")
+                    }
                 }
             }
         }
-        if let Some(it) = fields.take(&["provider"]) {
+        if let Some(it) = fields.remove(&["provider"]) {
             work.provider = self.text("provider", it.node);
         }
-        if let Some(it) = fields.take(&["script"]) {
+        if let Some(it) = fields.remove(&["script"]) {
             work.script = self.script(it.node);
         }
-        if let Some(it) = fields.take(&["ratchet"]) {
+        if let Some(it) = fields.remove(&["ratchet"]) {
             work.ratchet = self.ratchet(it.node);
         }
         work
@@ -368,11 +463,18 @@ impl<'a> Reader<'a> {
 }
 
 /// Returns advice for an invalid path, with a corrected path if one can be guessed.
-fn path_fix(text: &str) -> String {
+fn path_suggestion(text: &str) -> String {
     let inside = text.trim_start_matches('/').replace('\\', "/");
-    let segments: Vec<&str> = inside.split('/').filter(|it| !matches!(*it, "" | "." | "..")).collect();
+    let segments: Vec<&str> = inside
+        .split('/')
+        .filter(|it| !matches!(*it, "" | "." | ".."))
+        .collect();
     let mended = segments.join("/");
-    if mended != text && !mended.is_empty() && mended.len() < 80 && PathPattern::expand(&mended).is_ok() {
+    if mended != text
+        && !mended.is_empty()
+        && mended.len() < 80
+        && PathPattern::expand(&mended).is_ok()
+    {
         return format!("write it relative to the repository's top: {mended:?}");
     }
     "write paths relative to the repository's top, as in \"src/a.rs\" or \"web/**\"".into()

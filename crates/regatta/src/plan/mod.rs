@@ -5,49 +5,50 @@
 //! daemon creates the tasks.
 
 pub(crate) mod beads; // issues of the tracker "beads"
-pub(crate) mod fault; // mistakes with their place and their fix
+pub(crate) mod diagnostic; // mistakes with their place and their fix
 pub(crate) mod fields; // reads the fields of a table
-pub(crate) mod spec; // reads type, files and checks from a spec file
-pub(crate) mod tree; // TOML and JSON as one tree with positions
-pub(crate) mod wave; // wave files of `ol hero hunt`
+pub(crate) mod quest_wave;
+pub(crate) mod spanned_value; // TOML and JSON as one tree with positions
+// reads type, files and checks from a spec file // wave files of `ol hero hunt`
+pub(crate) mod spec;
 
 use std::collections::BTreeMap;
 use std::io::Read as _;
 use std::path::Path;
 
-use regatta_api::input::{PlannedTask, TaskAddFlat};
+use regatta_api::input::{PlannedTask, PlannedTaskFields};
 use regatta_core::pattern::PathPattern;
-use regatta_core::project::Commits;
+use regatta_core::project::CommitGrouping;
 use regatta_core::schedule::lacks_manifest;
 use regatta_core::spelling::nearest;
 use serde::Serialize;
 
-use crate::out::{Failed, usage};
+use crate::output::{CommandError, usage_error};
 
-use fault::{Fault, Source};
-use fields::{Fields, Reader};
-use tree::{Node, Value};
+use diagnostic::{Diagnostic, SourceText};
+use fields::{FieldReader, TableFields};
+use spanned_value::{PlanValue, SpannedValue};
 
 /// A plan that was read without mistakes.
 #[derive(Debug)]
 pub(crate) struct Plan {
     pub(crate) title: String,
     /// How the work of the plan becomes commits, if the plan sets it.
-    pub(crate) commits: Option<Commits>,
+    pub(crate) commits: Option<CommitGrouping>,
     pub(crate) tasks: Vec<PlannedTask>,
     /// The id of each task in the plan; the task's number if the plan gives no id.
     pub(crate) names: Vec<String>,
     /// Reasons why a task of this valid plan would not start.
-    pub(crate) warnings: Vec<Fault>,
+    pub(crate) warnings: Vec<Diagnostic>,
 }
 
 /// The result of checking a plan: the number of tasks, or all mistakes.
 #[derive(Debug, Serialize)]
-pub(crate) struct Checked {
+pub(crate) struct PlanCheck {
     pub(crate) file: String,
     pub(crate) tasks: usize,
-    pub(crate) problems: Vec<Fault>,
-    pub(crate) warnings: Vec<Fault>,
+    pub(crate) problems: Vec<Diagnostic>,
+    pub(crate) warnings: Vec<Diagnostic>,
 }
 
 /// The fields of a plan and of its tasks, in the order in which a person would write them.
@@ -70,79 +71,116 @@ pub(crate) const TASK_FIELDS: [&str; 14] = [
 ];
 
 /// The largest plan in bytes: the daemon accepts no larger request.
-const LARGEST: u64 = 4 * 1024 * 1024;
+const MAX_PLAN_BYTES: u64 = 4 * 1024 * 1024;
 /// The largest number of tasks in one plan.
-const MOST_TASKS: usize = 10_000;
-const LONGEST_ID: usize = 100;
+const MAX_TASKS: usize = 10_000;
+const MAX_ID_CHARS: usize = 100;
 
 /// Reads a plan file, or returns an error that lists all mistakes.
-pub(crate) fn read(path: &Path) -> Result<Plan, Failed> {
-    let (source, json) = load(path)?;
-    understand(&source, json).map_err(|it| source.refuse(&it))
+pub(crate) fn read_plan(path: &Path) -> Result<Plan, CommandError> {
+    let (source, json) = load_source(path)?;
+    parse_source(&source, json).map_err(|it| source.error_for(&it))
 }
 
 /// Reads a plan from its text. Errors refer to the text as `name`.
-pub(crate) fn parse(text: &str, json: bool, name: &str) -> Result<Plan, Failed> {
-    let source = Source::new(name, text);
-    understand(&source, json).map_err(|it| source.refuse(&it))
+pub(crate) fn parse_plan(text: &str, json: bool, name: &str) -> Result<Plan, CommandError> {
+    let source = SourceText::new(name, text);
+    parse_source(&source, json).map_err(|it| source.error_for(&it))
 }
 
 /// Reads a plan file and returns all its mistakes and warnings.
-pub(crate) fn check(path: &Path) -> Result<(Source, Checked), Failed> {
+pub(crate) fn check_plan(path: &Path) -> Result<(SourceText, PlanCheck), CommandError> {
     let (source, json) = match load_text(path)? {
         Ok(it) => it,
         Err((name, fault)) => {
-            let checked = Checked { file: name.clone(), tasks: 0, problems: vec![fault], warnings: vec![] };
-            return Ok((Source::new(name, ""), checked));
+            let checked = PlanCheck {
+                file: name.clone(),
+                tasks: 0,
+                problems: vec![fault],
+                warnings: vec![],
+            };
+            return Ok((SourceText::new(name, ""), checked));
         }
     };
-    let (tasks, problems, warnings) = match understand(&source, json) {
+    let (tasks, problems, warnings) = match parse_source(&source, json) {
         Ok(plan) => (plan.tasks.len(), vec![], plan.warnings),
         Err(problems) => (0, problems, vec![]),
     };
     let file = source.name.clone();
-    Ok((source, Checked { file, tasks, problems, warnings }))
+    Ok((
+        source,
+        PlanCheck {
+            file,
+            tasks,
+            problems,
+            warnings,
+        },
+    ))
 }
 
 /// Reads a file, and returns its text and whether the text is JSON.
-pub(crate) fn load(path: &Path) -> Result<(Source, bool), Failed> {
-    load_text(path)?.map_err(|(name, fault)| Source::new(name, "").refuse(&[fault]))
+pub(crate) fn load_source(path: &Path) -> Result<(SourceText, bool), CommandError> {
+    load_text(path)?.map_err(|(name, fault)| SourceText::new(name, "").error_for(&[fault]))
 }
 
-type Loaded = Result<(Source, bool), (String, Fault)>;
+type LoadResult = Result<(SourceText, bool), (String, Diagnostic)>;
 
-fn load_text(path: &Path) -> Result<Loaded, Failed> {
+fn load_text(path: &Path) -> Result<LoadResult, CommandError> {
     let standard_input = path == Path::new("-");
-    let name = if standard_input { "standard input".to_owned() } else { path.display().to_string() };
-    let unreadable =
-        |it: std::io::Error| usage(format!("could not read the plan {name}: {it}"), "give the path of a plan file in TOML or JSON");
+    let name = if standard_input {
+        "standard input".to_owned()
+    } else {
+        path.display().to_string()
+    };
+    let unreadable = |it: std::io::Error| {
+        usage_error(
+            format!("could not read the plan {name}: {it}"),
+            "give the path of a plan file in TOML or JSON",
+        )
+    };
     let mut bytes = Vec::new();
     let read = if standard_input {
-        std::io::stdin().take(LARGEST + 1).read_to_end(&mut bytes)
+        std::io::stdin()
+            .take(MAX_PLAN_BYTES + 1)
+            .read_to_end(&mut bytes)
     } else {
-        std::fs::File::open(path).and_then(|it| it.take(LARGEST + 1).read_to_end(&mut bytes))
+        std::fs::File::open(path).and_then(|it| it.take(MAX_PLAN_BYTES + 1).read_to_end(&mut bytes))
     };
     read.map_err(unreadable)?;
-    let whole = Fault { line: 1, column: 1, what: String::new(), fix: String::new() };
-    if bytes.len() as u64 > LARGEST {
-        let what = format!("the file has more than {} MiB", LARGEST / 1024 / 1024);
+    let whole = Diagnostic {
+        line: 1,
+        column: 1,
+        what: String::new(),
+        fix: String::new(),
+    };
+    if bytes.len() as u64 > MAX_PLAN_BYTES {
+        let what = format!(
+            "the file has more than {} MiB",
+            MAX_PLAN_BYTES / 1024 / 1024
+        );
         let fix = "split it into several plans, and put long texts into files".into();
-        return Ok(Err((name, Fault { what, fix, ..whole })));
+        return Ok(Err((name, Diagnostic { what, fix, ..whole })));
     }
     let text = match String::from_utf8(bytes) {
         Ok(text) => text,
         Err(error) => {
             let good = error.utf8_error().valid_up_to();
             let before = String::from_utf8_lossy(&error.as_bytes()[..good]).into_owned();
-            let fault = Source::new("", before).fault(good, "this is not UTF-8", "save the file as UTF-8 text");
+            let fault = SourceText::new("", before).diagnostic(
+                good,
+                "this is not UTF-8",
+                "save the file as UTF-8 text",
+            );
             return Ok(Err((name, fault)));
         }
     };
     // Some editors write a byte order mark; it is not part of the text.
-    let text = text.strip_prefix('\u{feff}').map_or_else(|| text.clone(), str::to_owned);
+    let text = text
+        .strip_prefix('\u{feff}')
+        .map_or_else(|| text.clone(), str::to_owned);
     let known = path.extension().is_some_and(|it| it == "json");
     let json = known || (path.extension().is_none_or(|it| it != "toml") && looks_like_json(&text));
-    Ok(Ok((Source::new(name, text), json)))
+    Ok(Ok((SourceText::new(name, text), json)))
 }
 
 /// Guesses whether a text without a file name is JSON: a list of tasks begins with `[{`, and TOML's
@@ -155,119 +193,189 @@ fn looks_like_json(text: &str) -> bool {
 }
 
 /// A task as the plan has it, with the positions that checks across tasks need.
-struct Read {
-    at: usize,
+struct ParsedTask {
+    offset: usize,
     id: Option<(String, usize)>,
     blocked_by: Vec<(String, usize)>,
-    task: Option<TaskAddFlat>,
+    task: Option<PlannedTaskFields>,
 }
 
 /// Parses a plan, or returns all mistakes in the order of the file.
-fn understand(source: &Source, json: bool) -> Result<Plan, Vec<Fault>> {
-    let tree = if json { tree::json(source) } else { tree::toml(source) }.map_err(|it| vec![it])?;
-    let mut reader = Reader::new(source);
-    let (Top { title, commits }, nodes) = top(&mut reader, tree, json);
-    let read: Vec<Read> = nodes.into_iter().filter_map(|it| task(&mut reader, it)).collect();
-    let names: Vec<String> =
-        (1..).zip(&read).map(|(nth, it)| it.id.clone().map_or_else(|| nth.to_string(), |it| it.0)).collect();
-    let after = order(&mut reader, &read, &names);
-    if !reader.faults.is_empty() {
-        reader.faults.sort_by_key(|it| (it.line, it.column));
-        return Err(reader.faults);
+fn parse_source(source: &SourceText, json: bool) -> Result<Plan, Vec<Diagnostic>> {
+    let tree = if json {
+        spanned_value::parse_json(source)
+    } else {
+        spanned_value::parse_toml(source)
     }
-    let stem = || Path::new(&source.name).file_stem().map_or("plan".into(), |it| it.to_string_lossy().into_owned());
-    let warnings = read.iter().filter_map(|it| will_not_start(source, it)).collect();
+    .map_err(|it| vec![it])?;
+    let mut reader = FieldReader::new(source);
+    let (PlanHeader { title, commits }, nodes) = read_header(&mut reader, tree, json);
+    let read: Vec<ParsedTask> = nodes
+        .into_iter()
+        .filter_map(|it| read_task(&mut reader, it))
+        .collect();
+    let names: Vec<String> = (1..)
+        .zip(&read)
+        .map(|(nth, it)| it.id.clone().map_or_else(|| nth.to_string(), |it| it.0))
+        .collect();
+    let after = resolve_blockers(&mut reader, &read, &names);
+    if !reader.diagnostics.is_empty() {
+        reader.diagnostics.sort_by_key(|it| (it.line, it.column));
+        return Err(reader.diagnostics);
+    }
+    let stem = || {
+        Path::new(&source.name)
+            .file_stem()
+            .map_or("plan".into(), |it| it.to_string_lossy().into_owned())
+    };
+    let warnings = read
+        .iter()
+        .filter_map(|it| start_warning(source, it))
+        .collect();
     let tasks = read
         .into_iter()
         .zip(&names)
         .zip(after)
         .filter_map(|((it, name), after)| {
-            Some(PlannedTask { task: TaskAddFlat { alias: Some(name.clone()), ..it.task? }, after })
+            Some(PlannedTask {
+                task: PlannedTaskFields {
+                    alias: Some(name.clone()),
+                    ..it.task?
+                },
+                after,
+            })
         })
         .collect();
-    Ok(Plan { title: title.unwrap_or_else(stem), commits, tasks, names, warnings })
+    Ok(Plan {
+        title: title.unwrap_or_else(stem),
+        commits,
+        tasks,
+        names,
+        warnings,
+    })
 }
 
 /// The fields of a plan beside its tasks.
 #[derive(Default)]
-struct Top {
+struct PlanHeader {
     title: Option<String>,
-    commits: Option<Commits>,
+    commits: Option<CommitGrouping>,
 }
 
 /// Reads the plan's own fields and returns the nodes of its tasks.
-fn top(reader: &mut Reader<'_>, tree: Node, json: bool) -> (Top, Vec<Node>) {
+fn read_header(
+    reader: &mut FieldReader<'_>,
+    tree: SpannedValue,
+    json: bool,
+) -> (PlanHeader, Vec<SpannedValue>) {
     let (title, list) = match tree.value {
-        Value::List(_) => (Top::default(), Some(tree)),
+        PlanValue::List(_) => (PlanHeader::default(), Some(tree)),
         _ => {
             let Some(mut fields) = reader.table("plan", tree, "{ \"task\": [ … ] }") else {
-                return (Top::default(), vec![]);
+                return (PlanHeader::default(), vec![]);
             };
-            let title = fields.take(&["title"]).and_then(|it| reader.subject("title", it.node));
-            let known = [("task", Commits::Task), ("wave", Commits::Wave)];
-            let commits = fields.take(&["commits"]).and_then(|it| reader.choice("commits", it.node, &known));
-            let list = fields.take(&["task", "tasks"]).map(|it| it.node);
-            reader.unknown(fields, "plan", &PLAN_FIELDS);
-            (Top { title, commits }, list)
+            let title = fields
+                .remove(&["title"])
+                .and_then(|it| reader.subject("title", it.node));
+            let known = [
+                ("task", CommitGrouping::Task),
+                ("wave", CommitGrouping::Wave),
+            ];
+            let commits = fields
+                .remove(&["commits"])
+                .and_then(|it| reader.choice("commits", it.node, &known));
+            let list = fields.remove(&["task", "tasks"]).map(|it| it.node);
+            reader.report_unknown(fields, "plan", &PLAN_FIELDS);
+            (PlanHeader { title, commits }, list)
         }
     };
     let nodes = match list {
-        Some(Node { value: Value::List(nodes), .. }) => nodes,
+        Some(SpannedValue {
+            value: PlanValue::List(nodes),
+            ..
+        }) => nodes,
         Some(other) => {
-            let example = if json { "[{ \"subject\": … }]" } else { "each task under its own [[task]]" };
-            let what = format!("`task` must be a list of tasks, not {}", other.kind());
-            reader.wrong(other.at, what, format!("write {example}"));
+            let example = if json {
+                "[{ \"subject\": … }]"
+            } else {
+                "each task under its own [[task]]"
+            };
+            let what = format!("`task` must be a list of tasks, not {}", other.kind_name());
+            reader.report(other.start, what, format!("write {example}"));
             return (title, vec![]);
         }
         None => vec![],
     };
-    if nodes.is_empty() && reader.faults.is_empty() {
+    if nodes.is_empty() && reader.diagnostics.is_empty() {
         let fix = if json {
             "write { \"task\": [{ \"subject\": \"…\" }] }"
         } else {
             "write [[task]] and subject = \"…\""
         };
-        reader.wrong(0, "the plan has no [[task]]", fix);
+        reader.report(0, "the plan has no [[task]]", fix);
     }
-    if nodes.len() > MOST_TASKS {
-        reader.wrong(nodes[MOST_TASKS].at, format!("a plan has at most {MOST_TASKS} tasks"), "split it into several plans");
+    if nodes.len() > MAX_TASKS {
+        reader.report(
+            nodes[MAX_TASKS].start,
+            format!("a plan has at most {MAX_TASKS} tasks"),
+            "split it into several plans",
+        );
     }
     (title, nodes)
 }
 
-/// Reads one task. [`order`] checks its id and its blockers, which need the other tasks.
-fn task(reader: &mut Reader<'_>, node: Node) -> Option<Read> {
-    let mut fields: Fields = reader.table("task", node, "{ subject = \"…\" }")?;
-    let at = fields.at;
-    let id = fields.take(&["id"]).and_then(|it| {
-        let at = it.node.at;
+/// Reads one task. [`resolve_blockers`] checks its id and its blockers, which need the other tasks.
+fn read_task(reader: &mut FieldReader<'_>, node: SpannedValue) -> Option<ParsedTask> {
+    let mut fields: TableFields = reader.table("task", node, "{ subject = \"…\" }")?;
+    let at = fields.offset;
+    let id = fields.remove(&["id"]).and_then(|it| {
+        let at = it.node.start;
         let id = reader.text("id", it.node)?;
-        if id.chars().count() > LONGEST_ID || id.contains(['\n', '\r', '\0']) {
-            reader.wrong(at, "`id` is one line of at most 100 characters", "give the task a short id");
+        if id.chars().count() > MAX_ID_CHARS || id.contains(['\n', '\r', '\0']) {
+            reader.report(
+                at,
+                "`id` is one line of at most 100 characters",
+                "give the task a short id",
+            );
             return None;
         }
         Some((id, at))
     });
-    let subject = match fields.take(&["subject", "title"]) {
+    let subject = match fields.remove(&["subject", "title"]) {
         Some(it) => reader.subject("subject", it.node),
-        None if fields.has_like("subject", &TASK_FIELDS) => None, // the mistyped field is reported instead
+        // the mistyped field is reported instead
+        None if fields.has_similar("subject", &TASK_FIELDS) => None,
         None => {
-            let name = id.as_ref().map_or("this task".to_owned(), |it| format!("task {:?}", it.0));
-            reader.wrong(at, format!("missing field `subject` in {name}"), "describe the work in one line");
+            let name = id
+                .as_ref()
+                .map_or("this task".to_owned(), |it| format!("task {:?}", it.0));
+            reader.report(
+                at,
+                format!("missing field `subject` in {name}"),
+                "describe the work in one line",
+            );
             None
         }
     };
-    let description = fields.take(&["description"]).map(|it| reader.description(it.node)).unwrap_or_default();
-    let blocked_by = fields.take(&["blocked_by"]).map(|it| reader.texts("blocked_by", it.node)).unwrap_or_default();
+    let description = fields
+        .remove(&["description"])
+        .map(|it| reader.description(it.node))
+        .unwrap_or_default();
+    let blocked_by = fields
+        .remove(&["blocked_by"])
+        .map(|it| reader.texts("blocked_by", it.node))
+        .unwrap_or_default();
     let work = reader.work(&mut fields);
-    reader.unknown(fields, "task", &TASK_FIELDS);
-    let task = subject.map(|subject| TaskAddFlat {
+    reader.report_unknown(fields, "task", &TASK_FIELDS);
+    let task = subject.map(|subject| PlannedTaskFields {
         subject,
         description,
         issue_type: work.issue_type.unwrap_or_default(),
         files: work.files.unwrap_or_default(),
         validation: work.validation.unwrap_or_default(),
-        priority: work.priority.unwrap_or_else(regatta_core::task::default_priority),
+        priority: work
+            .priority
+            .unwrap_or_else(regatta_core::task::default_priority),
         expects: work.expects.unwrap_or_default(),
         effort: work.effort,
         provider: work.provider,
@@ -276,18 +384,37 @@ fn task(reader: &mut Reader<'_>, node: Node) -> Option<Read> {
         alias: None,
         assign: work.agent,
     });
-    Some(Read { at, id, blocked_by, task })
+    Some(ParsedTask {
+        offset: at,
+        id,
+        blocked_by,
+        task,
+    })
 }
 
 /// Returns for each task the places of its blockers. Reports duplicate ids, unknown blockers and
 /// cycles.
-fn order(reader: &mut Reader<'_>, read: &[Read], names: &[String]) -> Vec<Vec<usize>> {
+fn resolve_blockers(
+    reader: &mut FieldReader<'_>,
+    read: &[ParsedTask],
+    names: &[String],
+) -> Vec<Vec<usize>> {
     let mut places: BTreeMap<&str, usize> = BTreeMap::new();
     for (place, name) in names.iter().enumerate() {
-        let Some(first) = places.insert(name, place) else { continue };
-        let at = read[place].id.as_ref().or(read[first].id.as_ref()).map_or(read[place].at, |it| it.1);
-        let line = reader.source.fault(read[first].at, "", "").line;
-        reader.wrong(at, format!("two tasks are called {name:?}; the other is at line {line}"), "give each task its own id");
+        let Some(first) = places.insert(name, place) else {
+            continue;
+        };
+        let at = read[place]
+            .id
+            .as_ref()
+            .or(read[first].id.as_ref())
+            .map_or(read[place].offset, |it| it.1);
+        let line = reader.source.diagnostic(read[first].offset, "", "").line;
+        reader.report(
+            at,
+            format!("two tasks are called {name:?}; the other is at line {line}"),
+            "give each task its own id",
+        );
     }
     let known: Vec<&str> = names.iter().map(String::as_str).collect();
     let mut after: Vec<Vec<usize>> = vec![vec![]; read.len()];
@@ -297,11 +424,7 @@ fn order(reader: &mut Reader<'_>, read: &[Read], names: &[String]) -> Vec<Vec<us
             match places.get(blocker.as_str()) {
                 Some(on) if *on == place => {
                     let fix = "remove it from blocked_by";
-                    reader.wrong(
-                        *at,
-                        format!("task {blocker:?} is blocked by itself"),
-                        fix,
-                    );
+                    reader.report(*at, format!("task {blocker:?} is blocked by itself"), fix);
                 }
                 Some(on) => {
                     where_said.entry((place, *on)).or_insert(*at);
@@ -313,8 +436,11 @@ fn order(reader: &mut Reader<'_>, read: &[Read], names: &[String]) -> Vec<Vec<us
                         None => "add a task with that id, or remove it".into(),
                     };
                     let shown: String = blocker.chars().take(60).collect();
-                    let what = format!("task {:?} is blocked by {shown:?}, which is not in the plan", names[place]);
-                    reader.wrong(*at, what, fix);
+                    let what = format!(
+                        "task {:?} is blocked by {shown:?}, which is not in the plan",
+                        names[place]
+                    );
+                    reader.report(*at, what, fix);
                 }
             }
         }
@@ -323,24 +449,38 @@ fn order(reader: &mut Reader<'_>, read: &[Read], names: &[String]) -> Vec<Vec<us
     }
     if let Err(cycle) = regatta_core::graph::layers(read.len(), &after, |_, _| false) {
         let named: Vec<&str> = cycle.iter().map(|it| names[*it].as_str()).collect();
-        let at = cycle.windows(2).find_map(|it| where_said.get(&(it[0], it[1]))).copied().unwrap_or(0);
-        let what = format!("these tasks wait for each other forever: {}", named.join(" → "));
-        reader.wrong(at, what, "remove one of them from a blocked_by");
+        let at = cycle
+            .windows(2)
+            .find_map(|it| where_said.get(&(it[0], it[1])))
+            .copied()
+            .unwrap_or(0);
+        let what = format!(
+            "these tasks wait for each other forever: {}",
+            named.join(" → ")
+        );
+        reader.report(at, what, "remove one of them from a blocked_by");
     }
     after
 }
 
 /// Returns a warning for a task that is valid but that no agent would be given as it stands.
-fn will_not_start(source: &Source, read: &Read) -> Option<Fault> {
+fn start_warning(source: &SourceText, read: &ParsedTask) -> Option<Diagnostic> {
     let task = read.task.as_ref()?;
     lacks_manifest(task.issue_type, task.expects, &task.files).then(|| {
-        let what = format!("{:?} names no files, so it will not be given to an agent", task.subject);
-        source.fault(read.at, what, "add files = [\"…\"]; issue_type = \"docs\" or expects = \"report\" needs none")
+        let what = format!(
+            "{:?} names no files, so it will not be given to an agent",
+            task.subject
+        );
+        source.diagnostic(
+            read.offset,
+            what,
+            "add files = [\"…\"]; issue_type = \"docs\" or expects = \"report\" needs none",
+        )
     })
 }
 
 /// Expands the braces in the patterns of a manifest.
-pub(crate) fn expand(files: &[String]) -> Result<Vec<PathPattern>, String> {
+pub(crate) fn expand_patterns(files: &[String]) -> Result<Vec<PathPattern>, String> {
     let mut found = Vec::new();
     for file in files {
         found.extend(PathPattern::expand(file).map_err(|it| it.to_string())?);

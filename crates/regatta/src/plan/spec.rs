@@ -2,7 +2,7 @@
 //!
 //! A spec is prose for the agent or person who does the work. Only its front matter and its plain
 //! sections are read. A value there that cannot be understood is ignored and reported in
-//! [`Spec::left_out`].
+//! [`TaskSpec::problems`].
 //!
 //! ```text
 //! ---
@@ -19,35 +19,35 @@
 use regatta_core::pattern::PathPattern;
 use regatta_core::task::{IssueType, Validation};
 
-use super::fields::TYPES;
+use super::fields::ISSUE_TYPES;
 
 /// The values that were found in a spec.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Spec {
+pub(crate) struct TaskSpec {
     pub(crate) issue_type: Option<IssueType>,
     pub(crate) files: Vec<PathPattern>,
     pub(crate) validation: Validation,
     /// Messages about values that could not be understood.
-    pub(crate) left_out: Vec<String>,
+    pub(crate) problems: Vec<String>,
 }
 
 /// The subject of the lines that follow.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum About {
+enum SpecSection {
     Nothing,
     Type,
     Files,
     Tests,
     Lint,
-    Exist,
+    FilesExist,
     /// A section of checks, each with its kind: `tests: make test`.
     Checks,
 }
 
 /// Reads a spec file's text.
-pub(crate) fn read(text: &str) -> Spec {
-    let mut spec = Spec::default();
-    let mut about = About::Nothing;
+pub(crate) fn parse_spec(text: &str) -> TaskSpec {
+    let mut spec = TaskSpec::default();
+    let mut about = SpecSection::Nothing;
     let mut lines = text.lines().map(str::trim).peekable();
     let mut front = lines.next_if_eq(&"---").is_some();
     let mut fenced = false;
@@ -55,31 +55,34 @@ pub(crate) fn read(text: &str) -> Spec {
         if front {
             front = line != "---";
             match (line.strip_prefix("- "), line.split_once(':')) {
-                (Some(item), _) => spec.note(about, item),
+                (Some(item), _) => spec.add_value(about, item),
                 (None, Some((key, value))) => {
-                    about = named(key);
-                    spec.note_list(about, value);
+                    about = section_of_key(key);
+                    spec.add_values(about, value);
                 }
                 _ => {}
             }
             if !front {
-                about = About::Nothing;
+                about = SpecSection::Nothing;
             }
             continue;
         }
         if line.starts_with("```") {
             fenced = !fenced;
         } else if fenced {
-            let command = matches!(about, About::Tests | About::Checks);
-            spec.note(if command { About::Tests } else { about }, line);
+            let command = matches!(about, SpecSection::Tests | SpecSection::Checks);
+            spec.add_value(if command { SpecSection::Tests } else { about }, line);
         } else if let Some(heading) = line.strip_prefix('#') {
-            about = section(heading.trim_start_matches('#'));
+            about = section_of_heading(heading.trim_start_matches('#'));
         } else if let Some(item) = line.strip_prefix("- ").or_else(|| line.strip_prefix("* ")) {
-            spec.bullet(about, item);
-        } else if let Some(("type" | "issue type" | "issue_type", word)) =
-            line.replace("**", "").to_lowercase().split_once(':').map(|(key, word)| (key.trim(), word))
+            spec.read_bullet(about, item);
+        } else if let Some(("type" | "issue type" | "issue_type", word)) = line
+            .replace("**", "")
+            .to_lowercase()
+            .split_once(':')
+            .map(|(key, word)| (key.trim(), word))
         {
-            spec.note(About::Type, word);
+            spec.add_value(SpecSection::Type, word);
         }
     }
     spec.files.sort();
@@ -88,28 +91,30 @@ pub(crate) fn read(text: &str) -> Spec {
 }
 
 /// Maps a key of the front matter to its subject.
-fn named(key: &str) -> About {
+fn section_of_key(key: &str) -> SpecSection {
     match key.trim().to_lowercase().replace([' ', '-'], "_").as_str() {
-        "type" | "issue_type" => About::Type,
-        "files" | "file_manifest" | "manifest" => About::Files,
-        "tests" | "test" => About::Tests,
-        "lint" => About::Lint,
-        "files_exist" => About::Exist,
-        _ => About::Nothing,
+        "type" | "issue_type" => SpecSection::Type,
+        "files" | "file_manifest" | "manifest" => SpecSection::Files,
+        "tests" | "test" => SpecSection::Tests,
+        "lint" => SpecSection::Lint,
+        "files_exist" => SpecSection::FilesExist,
+        _ => SpecSection::Nothing,
     }
 }
 
 /// Maps a heading of the prose to its subject.
-fn section(heading: &str) -> About {
-    match named(heading.trim().trim_end_matches(':')) {
-        About::Nothing if heading.trim().eq_ignore_ascii_case("validation") => About::Checks,
-        About::Type => About::Nothing, // a section about types is prose
+fn section_of_heading(heading: &str) -> SpecSection {
+    match section_of_key(heading.trim().trim_end_matches(':')) {
+        SpecSection::Nothing if heading.trim().eq_ignore_ascii_case("validation") => {
+            SpecSection::Checks
+        }
+        SpecSection::Type => SpecSection::Nothing, // a section about types is prose
         other => other,
     }
 }
 
 /// Returns the text in backticks, or the whole text if it has none.
-fn bare(text: &str) -> &str {
+fn strip_backticks(text: &str) -> &str {
     let text = text.trim().trim_matches(['"', '\'']);
     match text.split('`').nth(1) {
         Some(quoted) if !quoted.is_empty() => quoted,
@@ -117,57 +122,69 @@ fn bare(text: &str) -> &str {
     }
 }
 
-impl Spec {
-    fn bullet(&mut self, about: About, item: &str) {
+impl TaskSpec {
+    fn read_bullet(&mut self, about: SpecSection, item: &str) {
         match about {
-            About::Checks => match item.split_once(':') {
-                Some((key, value)) if named(&key.replace('`', "")) != About::Nothing => {
-                    self.note(named(&key.replace('`', "")), value);
+            SpecSection::Checks => match item.split_once(':') {
+                Some((key, value))
+                    if section_of_key(&key.replace('`', "")) != SpecSection::Nothing =>
+                {
+                    self.add_value(section_of_key(&key.replace('`', "")), value);
                 }
                 // A sentence about how to check is not a command; only text in backticks is.
-                _ if item.contains('`') => self.note(About::Tests, item),
+                _ if item.contains('`') => self.add_value(SpecSection::Tests, item),
                 _ => {}
             },
             // Such as: src/auth.rs: the new middleware
-            About::Files if !item.contains('`') => {
-                self.note(about, item.split([' ', '\t']).next().unwrap_or_default().trim_end_matches([':', ',']));
+            SpecSection::Files if !item.contains('`') => {
+                self.add_value(
+                    about,
+                    item.split([' ', '\t'])
+                        .next()
+                        .unwrap_or_default()
+                        .trim_end_matches([':', ',']),
+                );
             }
-            About::Tests if !item.contains('`') => {}
-            _ => self.note(about, item),
+            SpecSection::Tests if !item.contains('`') => {}
+            _ => self.add_value(about, item),
         }
     }
 
-    fn note_list(&mut self, about: About, value: &str) {
+    fn add_values(&mut self, about: SpecSection, value: &str) {
         let value = value.trim();
-        let paths = matches!(about, About::Files | About::Exist);
+        let paths = matches!(about, SpecSection::Files | SpecSection::FilesExist);
         match value.strip_prefix('[').and_then(|it| it.strip_suffix(']')) {
-            Some(list) => list.split(',').for_each(|it| self.note(about, it)),
-            None if paths && !value.contains('{') => value.split(',').for_each(|it| self.note(about, it)),
-            None => self.note(about, value),
+            Some(list) => list.split(',').for_each(|it| self.add_value(about, it)),
+            None if paths && !value.contains('{') => {
+                value.split(',').for_each(|it| self.add_value(about, it))
+            }
+            None => self.add_value(about, value),
         }
     }
 
-    fn note(&mut self, about: About, value: &str) {
-        let value = bare(value);
+    fn add_value(&mut self, about: SpecSection, value: &str) {
+        let value = strip_backticks(value);
         if value.is_empty() {
             return;
         }
         match about {
-            About::Nothing | About::Checks => {}
-            About::Type => match TYPES.iter().find(|it| it.0 == value.to_lowercase()) {
+            SpecSection::Nothing | SpecSection::Checks => {}
+            SpecSection::Type => match ISSUE_TYPES.iter().find(|it| it.0 == value.to_lowercase()) {
                 Some(it) => self.issue_type = Some(it.1),
-                None => self.left_out.push(format!("{value:?} is not a valid issue type")),
+                None => self
+                    .problems
+                    .push(format!("{value:?} is not a valid issue type")),
             },
-            About::Files => match PathPattern::expand(value) {
+            SpecSection::Files => match PathPattern::expand(value) {
                 Ok(it) => self.files.extend(it),
-                Err(error) => self.left_out.push(error.to_string()),
+                Err(error) => self.problems.push(error.to_string()),
             },
-            About::Exist => match PathPattern::new(value) {
+            SpecSection::FilesExist => match PathPattern::new(value) {
                 Ok(_) => self.validation.files_exist.push(value.to_owned()),
-                Err(error) => self.left_out.push(error.to_string()),
+                Err(error) => self.problems.push(error.to_string()),
             },
-            About::Tests => self.validation.tests.push(value.to_owned()),
-            About::Lint => self.validation.lint.push(value.to_owned()),
+            SpecSection::Tests => self.validation.tests.push(value.to_owned()),
+            SpecSection::Lint => self.validation.lint.push(value.to_owned()),
         }
     }
 }
@@ -176,32 +193,50 @@ impl Spec {
 mod tests {
     use super::*;
 
-    fn files(spec: &Spec) -> Vec<&str> {
+    fn files(spec: &TaskSpec) -> Vec<&str> {
         spec.files.iter().map(PathPattern::as_str).collect()
     }
 
     #[test]
     fn front_matter_sets_type_files_and_checks() {
-        let spec = read(
-            "---\nissue_type: feature\nfiles: [src/a.rs, 'src/b.rs']\nvalidation:\n  tests: cargo test a\n  files_exist:\n    - src/a.rs\n---\n# A\nfiles: prose\n",
+        let spec = parse_spec(
+            "---\nissue_type: feature\nfiles: [src/a.rs, 'src/b.rs']\nvalidation:\n  tests: cargo \
+            test a\n  files_exist:\n    - src/a.rs\n---\n# A\nfiles: prose\n",
         );
-        assert_eq!((spec.issue_type, files(&spec)), (Some(IssueType::Feature), vec!["src/a.rs", "src/b.rs"]));
+        assert_eq!(
+            (spec.issue_type, files(&spec)),
+            (Some(IssueType::Feature), vec!["src/a.rs", "src/b.rs"])
+        );
         assert_eq!(spec.validation.tests, ["cargo test a"]);
         assert_eq!(spec.validation.files_exist, ["src/a.rs"]);
-        assert_eq!(spec.left_out, [] as [String; 0]);
+        assert_eq!(spec.problems, [] as [String; 0]);
     }
 
     #[test]
     fn plain_sections_set_files_and_checks_but_prose_does_not() {
-        let spec = read(
-            "# Auth\n**Type:** Bug\n\n## Files\n- `src/a.rs`: the middleware\n- tests/a.rs the tests\n- ../../etc/passwd\n\n\
-             ## Validation\n- tests: `make test`\n- files_exist: src/a.rs\n- look at it by hand\n- run `make lint`\n\n## Notes\n- src/c.rs\n",
+        let spec = parse_spec(
+            "# Auth\n**Type:** Bug\n\n## Files\n- `src/a.rs`: the middleware\n- tests/a.rs the \
+             tests\n- ../../etc/passwd\n\n\
+             ## Validation\n- tests: `make test`\n- files_exist: src/a.rs\n- look at it by hand\n- \
+             run `make lint`\n\n## Notes\n- src/c.rs\n",
         );
-        assert_eq!((spec.issue_type, files(&spec)), (Some(IssueType::Bug), vec!["src/a.rs", "tests/a.rs"]));
+        assert_eq!(
+            (spec.issue_type, files(&spec)),
+            (Some(IssueType::Bug), vec!["src/a.rs", "tests/a.rs"])
+        );
         assert_eq!(spec.validation.tests, ["make test", "make lint"]);
         assert_eq!(spec.validation.files_exist, ["src/a.rs"]);
-        assert_eq!(spec.left_out.len(), 1, "a path outside of the repository is reported: {spec:?}");
-        assert_eq!(read("## Tests\n```sh\nmake check\n```\n").validation.tests, ["make check"]);
-        assert_eq!(read("no spec at all"), Spec::default());
+        assert_eq!(
+            spec.problems.len(),
+            1,
+            "a path outside of the repository is reported: {spec:?}"
+        );
+        assert_eq!(
+            parse_spec("## Tests\n```sh\nmake check\n```\n")
+                .validation
+                .tests,
+            ["make check"]
+        );
+        assert_eq!(parse_spec("no spec at all"), TaskSpec::default());
     }
 }

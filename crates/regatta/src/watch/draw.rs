@@ -5,42 +5,52 @@ use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, Clear, Paragraph, Wrap};
-use regatta_api::page::{At, Bar, ItemView, LaneView, RowView};
+use regatta_api::live_view::{AgentLaneView, DisplayState, InboxItemView, LaneBar, TaskRowView};
 
-use super::change::{Drafts, Kind, Shown};
-use super::keys::HELP;
-use super::model::{Focus, Link, Model, Over, PAGES, Page, Side};
-use super::texts;
-use crate::out::{cut, inert, padded, span, width as columns, wrapped};
-use crate::words::hour;
+use super::diff::{DiffRowKind, DiffViewLine, DraftReview};
+use super::keys::KEY_HELP;
+use super::list_pages;
+use super::model::{ConnectionState, Dialog, ListFocus, PAGES, ScreenModel, ScreenPage, TaskPane};
+use crate::commands::format_time_to_second;
+use crate::output::{
+    cut_to_width, display_width as columns, pad_or_cut, sanitize_cell, short_duration, wrap,
+};
 
 /// The width from which a task's log and diff are shown side by side.
-const WIDE: u16 = 110;
+const SPLIT_MIN_WIDTH: u16 = 110;
 
-pub(super) fn draw(model: &Model, frame: &mut Frame<'_>) {
-    let [head, body, foot] =
-        Layout::vertical([Constraint::Length(2), Constraint::Min(0), Constraint::Length(1)]).areas(frame.area());
-    top(model, frame, head);
+pub(super) fn draw_screen(model: &ScreenModel, frame: &mut Frame<'_>) {
+    let [head, body, foot] = Layout::vertical([
+        Constraint::Length(2),
+        Constraint::Min(0),
+        Constraint::Length(1),
+    ])
+    .areas(frame.area());
+    draw_top_bar(model, frame, head);
     match model.page {
-        Page::Now => now(model, frame, body),
-        Page::Tasks => tasks(model, frame, body, true),
-        Page::Queue => queue(model, frame, body, true),
-        Page::Cost => cost(model, frame, body),
-        Page::Agents => lanes(model, frame, body, true),
-        Page::Files | Page::Team | Page::Conversations | Page::Events | Page::Setup => text(model, frame, body),
-        Page::Task(_) => task(model, frame, body),
+        ScreenPage::Now => draw_now_page(model, frame, body),
+        ScreenPage::Tasks => draw_tasks(model, frame, body, true),
+        ScreenPage::Queue => draw_queue(model, frame, body, true),
+        ScreenPage::Cost => draw_cost(model, frame, body),
+        ScreenPage::Agents => draw_lanes(model, frame, body, true),
+        ScreenPage::Files
+        | ScreenPage::Team
+        | ScreenPage::Conversations
+        | ScreenPage::Events
+        | ScreenPage::Setup => draw_text_page(model, frame, body),
+        ScreenPage::Task(_) => draw_task_page(model, frame, body),
     }
-    bottom(model, frame, foot);
-    if let Some(over) = &model.over {
-        lying_over(model, over, frame);
+    draw_bottom_bar(model, frame, foot);
+    if let Some(over) = &model.dialog {
+        draw_dialog(model, over, frame);
     }
-    if !model.unicode {
-        fold(frame.buffer_mut());
+    if !model.is_unicode {
+        fold_to_ascii(frame.buffer_mut());
     }
 }
 
 /// Replaces all other symbols by ASCII, for a terminal without Unicode.
-fn fold(buffer: &mut ratatui::buffer::Buffer) {
+fn fold_to_ascii(buffer: &mut ratatui::buffer::Buffer) {
     for cell in &mut buffer.content {
         let sign = match cell.symbol() {
             it if it.is_ascii() => continue,
@@ -55,85 +65,103 @@ fn fold(buffer: &mut ratatui::buffer::Buffer) {
 }
 
 /// Returns the first line of a text, safe to draw.
-fn one(text: &str) -> String {
-    inert(text.lines().next().unwrap_or_default())
+fn safe_line(text: &str) -> String {
+    sanitize_cell(text.lines().next().unwrap_or_default())
 }
 
 /// Returns a line of the given width. Both ends are complete; the text between them is cut with an
 /// ellipsis.
-fn squeezed<'a>(mut left: Vec<Span<'a>>, text: &str, right: &str, room: usize) -> Line<'a> {
+fn line_with_ends<'a>(mut left: Vec<Span<'a>>, text: &str, right: &str, room: usize) -> Line<'a> {
     let taken: usize = left.iter().map(Span::width).sum();
-    let right = if right.is_empty() { String::new() } else { format!(" {right}") };
+    let right = if right.is_empty() {
+        String::new()
+    } else {
+        format!(" {right}")
+    };
     let room = room.saturating_sub(taken + columns(&right));
-    left.push(Span::raw(format!("{}{right}", cut(&one(text), room))));
+    left.push(Span::raw(format!(
+        "{}{right}",
+        cut_to_width(&safe_line(text), room)
+    )));
     Line::from(left)
 }
 
 /// Returns the number of hidden rows, for the title of a list.
-fn unseen(many: usize, room: usize) -> String {
-    if many > room { format!("· {} more: j k ", many - room) } else { String::new() }
+fn hidden_count(many: usize, room: usize) -> String {
+    if many > room {
+        format!("· {} more: j k ", many - room)
+    } else {
+        String::new()
+    }
 }
 
-fn style(model: &Model, at: At) -> Style {
+fn state_style(model: &ScreenModel, at: DisplayState) -> Style {
     let plain = Style::default();
-    if !model.colour {
+    if !model.has_colour {
         return match at {
-            At::Needs | At::Failed => plain.add_modifier(Modifier::BOLD),
+            DisplayState::Needs | DisplayState::Failed => plain.add_modifier(Modifier::BOLD),
             _ => plain,
         };
     }
     match at {
-        At::Failed => plain.fg(Color::Red),
-        At::Needs => plain.fg(Color::Magenta).add_modifier(Modifier::BOLD),
-        At::Waiting => plain.fg(Color::Yellow),
-        At::Landing | At::Review => plain.fg(Color::Cyan),
-        At::Working => plain.fg(Color::Blue),
-        At::Landed => plain.fg(Color::Green),
-        At::Idle | At::Offline => plain.add_modifier(Modifier::DIM),
+        DisplayState::Failed => plain.fg(Color::Red),
+        DisplayState::Needs => plain.fg(Color::Magenta).add_modifier(Modifier::BOLD),
+        DisplayState::Waiting => plain.fg(Color::Yellow),
+        DisplayState::Landing | DisplayState::Review => plain.fg(Color::Cyan),
+        DisplayState::Working => plain.fg(Color::Blue),
+        DisplayState::Landed => plain.fg(Color::Green),
+        DisplayState::Idle | DisplayState::Offline => plain.add_modifier(Modifier::DIM),
     }
 }
 
 /// Returns the glyph of a state. Glyph and word are enough to tell states apart without colours.
-fn glyph(model: &Model, at: At) -> &'static str {
+fn state_glyph(model: &ScreenModel, at: DisplayState) -> &'static str {
     let (sign, plain) = match at {
-        At::Failed => ("✕", "x"),
-        At::Needs => ("!", "!"),
-        At::Waiting => ("‖", "="),
-        At::Landing => ("⇢", "-"),
-        At::Review => ("◇", "?"),
-        At::Working => ("▶", ">"),
-        At::Idle => ("·", "."),
-        At::Offline => ("○", "o"),
-        At::Landed => ("✓", "+"),
+        DisplayState::Failed => ("✕", "x"),
+        DisplayState::Needs => ("!", "!"),
+        DisplayState::Waiting => ("‖", "="),
+        DisplayState::Landing => ("⇢", "-"),
+        DisplayState::Review => ("◇", "?"),
+        DisplayState::Working => ("▶", ">"),
+        DisplayState::Idle => ("·", "."),
+        DisplayState::Offline => ("○", "o"),
+        DisplayState::Landed => ("✓", "+"),
     };
-    if model.unicode { sign } else { plain }
+    if model.is_unicode { sign } else { plain }
 }
 
-fn word(at: At) -> &'static str {
+fn state_label(at: DisplayState) -> &'static str {
     match at {
-        At::Failed => "failed",
-        At::Needs => "needs you",
-        At::Waiting => "waiting",
-        At::Landing => "landing",
-        At::Review => "review",
-        At::Working => "working",
-        At::Idle => "idle",
-        At::Offline => "offline",
-        At::Landed => "landed",
+        DisplayState::Failed => "failed",
+        DisplayState::Needs => "needs you",
+        DisplayState::Waiting => "waiting",
+        DisplayState::Landing => "landing",
+        DisplayState::Review => "review",
+        DisplayState::Working => "working",
+        DisplayState::Idle => "idle",
+        DisplayState::Offline => "offline",
+        DisplayState::Landed => "landed",
     }
 }
 
-fn block<'a>(model: &Model, title: String, focused: bool) -> Block<'a> {
-    let style = match (focused, model.colour) {
+fn titled_block<'a>(model: &ScreenModel, title: String, focused: bool) -> Block<'a> {
+    let style = match (focused, model.has_colour) {
         (true, true) => Style::default().fg(Color::Cyan),
         (true, false) => Style::default().add_modifier(Modifier::BOLD),
         (false, _) => Style::default().add_modifier(Modifier::DIM),
     };
-    let set = if model.unicode { ratatui::symbols::border::PLAIN } else { ASCII };
-    Block::bordered().border_set(set).border_style(style).title(title)
+    let set = if model.is_unicode {
+        ratatui::symbols::border::PLAIN
+    } else {
+        ASCII_BORDER
+    };
+    Block::bordered()
+        .border_set(set)
+        .border_style(style)
+        .title(title)
 }
 
-const ASCII: ratatui::symbols::border::Set<'static> = ratatui::symbols::border::Set {
+const ASCII_BORDER: ratatui::symbols::border::Set<'static> = ratatui::symbols::border::Set {
     top_left: "+",
     top_right: "+",
     bottom_left: "+",
@@ -145,50 +173,74 @@ const ASCII: ratatui::symbols::border::Set<'static> = ratatui::symbols::border::
 };
 
 /// Returns the index of the first visible row, so that the selected row is visible.
-fn first(chosen: Option<usize>, room: usize, many: usize) -> usize {
+fn first_visible_row(chosen: Option<usize>, room: usize, many: usize) -> usize {
     let at = chosen.unwrap_or(0);
-    if at < room { 0 } else { (at + 1 - room).min(many.saturating_sub(room)) }
+    if at < room {
+        0
+    } else {
+        (at + 1 - room).min(many.saturating_sub(room))
+    }
 }
 
 /// Returns the text about the connection, and whether the data is current. Old data is always
 /// marked with its time.
-pub(super) fn link_text(model: &Model) -> (String, bool) {
-    let from = model.data_wall.map_or_else(|| "none yet".to_owned(), |it| format!("from {}", hour(it)));
-    match &model.link {
-        Link::Opening => ("connecting".into(), false),
-        Link::Live if model.paused.is_some() => (format!("updates paused, data {from}"), false),
-        Link::Live => ("live".into(), true),
-        Link::Away(_) => (format!("reconnecting, data {from}"), false),
+pub(super) fn link_text(model: &ScreenModel) -> (String, bool) {
+    let from = model.data_unix_ms.map_or_else(
+        || "none yet".to_owned(),
+        |it| format!("from {}", format_time_to_second(it)),
+    );
+    match &model.connection {
+        ConnectionState::Connecting => ("connecting".into(), false),
+        ConnectionState::Live if model.paused_frames.is_some() => {
+            (format!("updates paused, data {from}"), false)
+        }
+        ConnectionState::Live => ("live".into(), true),
+        ConnectionState::Disconnected(_) => (format!("reconnecting, data {from}"), false),
     }
 }
 
-fn top(model: &Model, frame: &mut Frame<'_>, area: Rect) {
-    let [one_line, two] = Layout::vertical([Constraint::Length(1), Constraint::Length(1)]).areas(area);
+fn draw_top_bar(model: &ScreenModel, frame: &mut Frame<'_>, area: Rect) {
+    let [one_line, two] =
+        Layout::vertical([Constraint::Length(1), Constraint::Length(1)]).areas(area);
     let bold = Style::default().add_modifier(Modifier::BOLD);
     let (text, good) = link_text(model);
-    let state = match (good, model.colour) {
+    let state = match (good, model.has_colour) {
         (true, true) => Style::default().fg(Color::Green),
-        (false, true) => Style::default().fg(Color::Yellow).add_modifier(Modifier::BOLD),
+        (false, true) => Style::default()
+            .fg(Color::Yellow)
+            .add_modifier(Modifier::BOLD),
         (true, false) => Style::default(),
         (false, false) => Style::default().add_modifier(Modifier::REVERSED),
     };
-    let sign = match (good, model.unicode) {
+    let sign = match (good, model.is_unicode) {
         (true, true) => "●",
         (false, true) => "○",
         (true, false) => "*",
         (false, false) => "o",
     };
     let right = format!(" {sign} {text} ");
-    let width = u16::try_from(right.chars().count()).unwrap_or(u16::MAX).min(one_line.width);
-    let [left, status] = Layout::horizontal([Constraint::Min(0), Constraint::Length(width)]).areas(one_line);
+    let width = u16::try_from(right.chars().count())
+        .unwrap_or(u16::MAX)
+        .min(one_line.width);
+    let [left, status] =
+        Layout::horizontal([Constraint::Min(0), Constraint::Length(width)]).areas(one_line);
     let mut spans = vec![Span::styled("regatta ", bold)];
     if let Some(head) = &model.head {
-        let places: Vec<String> = head.projects.iter().take(3).map(|it| format!("{}·{}", it.name, it.trunk)).collect();
-        spans.push(Span::raw(format!("{}  ", one(&places.join(" ")))));
+        let places: Vec<String> = head
+            .projects
+            .iter()
+            .take(3)
+            .map(|it| format!("{}·{}", it.name, it.trunk))
+            .collect();
+        spans.push(Span::raw(format!("{}  ", safe_line(&places.join(" ")))));
     }
     let taken: usize = spans.iter().map(Span::width).sum();
     for (name, here) in page_names(model.page, usize::from(left.width).saturating_sub(taken)) {
-        let style = if here { bold.add_modifier(Modifier::UNDERLINED) } else { Style::default() };
+        let style = if here {
+            bold.add_modifier(Modifier::UNDERLINED)
+        } else {
+            Style::default()
+        };
         spans.extend([Span::styled(name, style), Span::raw(" ")]);
     }
     frame.render_widget(Paragraph::new(Line::from(spans)), left);
@@ -197,10 +249,10 @@ fn top(model: &Model, frame: &mut Frame<'_>, area: Rect) {
     match &model.head {
         Some(head) => {
             for (nth, part) in head.sentence.iter().enumerate() {
-                let dot = if model.unicode { " · " } else { " | " };
+                let dot = if model.is_unicode { " · " } else { " | " };
                 sentence.push(Span::raw(if nth == 0 { "" } else { dot }));
                 let style = if part.strong { bold } else { Style::default() };
-                sentence.push(Span::styled(one(&part.text), style));
+                sentence.push(Span::styled(safe_line(&part.text), style));
             }
             let slots = format!("  slots {}/{}", head.running, head.slots);
             let taken: usize = sentence.iter().map(Span::width).sum();
@@ -210,8 +262,11 @@ fn top(model: &Model, frame: &mut Frame<'_>, area: Rect) {
             }
         }
         None => {
-            let text = match &model.link {
-                Link::Away(why) => format!("no connection to the daemon: {} · start it: regatta up", one(why)),
+            let text = match &model.connection {
+                ConnectionState::Disconnected(why) => format!(
+                    "no connection to the daemon: {} · start it: regatta up",
+                    safe_line(why)
+                ),
                 _ => "loading".into(),
             };
             sentence.push(Span::raw(text));
@@ -222,7 +277,7 @@ fn top(model: &Model, frame: &mut Frame<'_>, area: Rect) {
 
 /// Returns the names of the pages that fit, always with the open page, and an ellipsis if names are
 /// left out.
-fn page_names(page: Page, room: usize) -> Vec<(&'static str, bool)> {
+fn page_names(page: ScreenPage, room: usize) -> Vec<(&'static str, bool)> {
     let all = || PAGES.into_iter().map(|(_, it, name)| (name, it == page));
     if all().map(|it| it.0.len() + 1).sum::<usize>() <= room {
         return all().collect();
@@ -243,66 +298,119 @@ fn page_names(page: Page, room: usize) -> Vec<(&'static str, bool)> {
     names
 }
 
-fn bottom(model: &Model, frame: &mut Frame<'_>, area: Rect) {
-    let (text, style) = match (&model.toast, model.going) {
+fn draw_bottom_bar(model: &ScreenModel, frame: &mut Frame<'_>, area: Rect) {
+    let (text, style) = match (&model.toast, model.is_choosing_page) {
         (_, true) => {
             let names = PAGES.map(|(key, _, name)| format!("{key} {}", name.to_lowercase()));
-            let (long, short) = (names.join("  "), names.join(" ").replace("conversations", "talks"));
+            let (long, short) = (
+                names.join("  "),
+                names.join(" ").replace("conversations", "talks"),
+            );
             let room = usize::from(area.width);
-            let text = if long.len() + 7 <= room { format!("go to: {long}") } else { short };
+            let text = if long.len() + 7 <= room {
+                format!("go to: {long}")
+            } else {
+                short
+            };
             (text, Style::default())
         }
         (Some((good, text)), _) => {
             let colour = if *good { Color::Green } else { Color::Red };
-            (one(text), if model.colour { Style::default().fg(colour) } else { Style::default() })
+            (
+                safe_line(text),
+                if model.has_colour {
+                    Style::default().fg(colour)
+                } else {
+                    Style::default()
+                },
+            )
         }
         (None, _) => {
             let keys = match model.page {
-                Page::Now => "j k select  1-9 answer  r reply  Tab next  Enter open  g go  ? help  q quit",
-                Page::Task(id) if model.asked_by(id).is_some() => {
+                ScreenPage::Now => {
+                    "j k select  1-9 answer  r reply  Tab next  Enter open  g go  ? help  q quit"
+                }
+                ScreenPage::Task(id) if model.request_of_task(id).is_some() => {
                     "1-9 answer  r reply  z snooze  T take over  l log  d diff  Esc back  ? help"
                 }
-                Page::Task(id) => match model.drafts.get(&id).map_or(0, Drafts::many) {
+                ScreenPage::Task(id) => match model.drafts.get(&id).map_or(0, DraftReview::count) {
                     0 => "L land  R revise  X drop  T take over  l log  d diff  c comment  ? help",
-                    _ => "R sends your drafts  c comment  j k line  n p file  L land  Esc back  ? help",
+                    _ => {
+                        "R sends your drafts  c comment  j k line  n p file  L land  Esc back  ? \
+                        help"
+                    }
                 },
-                Page::Files | Page::Team | Page::Conversations | Page::Events | Page::Setup => {
-                    "j k move  g go  . pause updates  ? help  q quit"
-                }
+                ScreenPage::Files
+                | ScreenPage::Team
+                | ScreenPage::Conversations
+                | ScreenPage::Events
+                | ScreenPage::Setup => "j k move  g go  . pause updates  ? help  q quit",
                 _ => "j k move  Enter open  / filter  g go  . pause updates  ? help  q quit",
             };
-            (keys.to_owned(), Style::default().add_modifier(Modifier::DIM))
+            (
+                keys.to_owned(),
+                Style::default().add_modifier(Modifier::DIM),
+            )
         }
     };
-    frame.render_widget(Paragraph::new(Span::styled(cut(&text, usize::from(area.width)), style)), area);
+    frame.render_widget(
+        Paragraph::new(Span::styled(
+            cut_to_width(&text, usize::from(area.width)),
+            style,
+        )),
+        area,
+    );
 }
 
-fn now(model: &Model, frame: &mut Frame<'_>, area: Rect) {
+fn draw_now_page(model: &ScreenModel, frame: &mut Frame<'_>, area: Rect) {
     let low = area.height < 30;
-    let waiting: usize = model.trains.values().map(|it| it.queue.queue.len()).sum();
-    let line = u16::try_from(waiting).unwrap_or(u16::MAX).saturating_add(3).min(if low { 4 } else { 8 });
-    let [upper, list, train] =
-        Layout::vertical([Constraint::Percentage(50), Constraint::Min(3), Constraint::Length(line)]).areas(area);
-    let share = if area.width >= WIDE { 40 } else { 48 };
-    let [left, right] = Layout::horizontal([Constraint::Percentage(share), Constraint::Min(0)]).areas(upper);
-    inbox(model, frame, left);
-    lanes(model, frame, right, false);
-    tasks(model, frame, list, false);
-    queue(model, frame, train, false);
+    let waiting: usize = model.queues.values().map(|it| it.queue.queue.len()).sum();
+    let line = u16::try_from(waiting)
+        .unwrap_or(u16::MAX)
+        .saturating_add(3)
+        .min(if low { 4 } else { 8 });
+    let [upper, list, train] = Layout::vertical([
+        Constraint::Percentage(50),
+        Constraint::Min(3),
+        Constraint::Length(line),
+    ])
+    .areas(area);
+    let share = if area.width >= SPLIT_MIN_WIDTH {
+        40
+    } else {
+        48
+    };
+    let [left, right] =
+        Layout::horizontal([Constraint::Percentage(share), Constraint::Min(0)]).areas(upper);
+    draw_inbox(model, frame, left);
+    draw_lanes(model, frame, right, false);
+    draw_tasks(model, frame, list, false);
+    draw_queue(model, frame, train, false);
 }
 
-fn age(model: &Model, since: u64) -> String {
-    span(model.wall().saturating_sub(since))
+fn age_text(model: &ScreenModel, since: u64) -> String {
+    short_duration(model.current_unix_ms().saturating_sub(since))
 }
 
-fn inbox(model: &Model, frame: &mut Frame<'_>, area: Rect) {
+fn draw_inbox(model: &ScreenModel, frame: &mut Frame<'_>, area: Rect) {
     let groups = model.groups();
     let many: usize = groups.iter().map(|it| it.items.len()).sum();
     let inner = Block::bordered().inner(area);
-    let more = unseen(groups.len(), usize::from(inner.height) / 2);
-    frame.render_widget(block(model, format!(" Needs you ({many}) {more}"), model.focus == Focus::Inbox), area);
+    let more = hidden_count(groups.len(), usize::from(inner.height) / 2);
+    frame.render_widget(
+        titled_block(
+            model,
+            format!(" Needs you ({many}) {more}"),
+            model.focus == ListFocus::Inbox,
+        ),
+        area,
+    );
     if groups.is_empty() {
-        let text = if model.head.is_some() { "nothing needs you" } else { "" };
+        let text = if model.head.is_some() {
+            "nothing needs you"
+        } else {
+            ""
+        };
         frame.render_widget(Paragraph::new(text).wrap(Wrap { trim: false }), inner);
         return;
     }
@@ -310,12 +418,19 @@ fn inbox(model: &Model, frame: &mut Frame<'_>, area: Rect) {
     let mut lines: Vec<Line<'_>> = Vec::new();
     let mut chosen_at = 0;
     for group in &groups {
-        let Some(it) = group.items.first() else { continue };
-        let chosen = only || model.chosen.as_deref() == Some(group.key);
+        let Some(it) = group.items.first() else {
+            continue;
+        };
+        let chosen = only || model.selected_group_key.as_deref() == Some(group.key);
         if chosen {
             chosen_at = lines.len();
         }
-        lines.extend(card(model, it, (group.items.len(), usize::from(inner.width)), chosen));
+        lines.extend(inbox_card(
+            model,
+            it,
+            (group.items.len(), usize::from(inner.width)),
+            chosen,
+        ));
     }
     // Scroll so that the selected card and its answers are visible.
     let room = usize::from(inner.height);
@@ -325,10 +440,13 @@ fn inbox(model: &Model, frame: &mut Frame<'_>, area: Rect) {
 }
 
 /// Joins short texts into as few lines as possible without breaking a text.
-fn together(texts: impl Iterator<Item = String>, room: usize) -> Vec<String> {
+fn pack_lines(texts: impl Iterator<Item = String>, room: usize) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for text in texts {
-        match lines.last_mut().filter(|it| columns(it) + 2 + columns(&text) <= room) {
+        match lines
+            .last_mut()
+            .filter(|it| columns(it) + 2 + columns(&text) <= room)
+        {
             Some(last) => *last += &format!("  {text}"),
             None => lines.push(format!("  {text}")),
         }
@@ -337,119 +455,245 @@ fn together(texts: impl Iterator<Item = String>, room: usize) -> Vec<String> {
 }
 
 /// The largest number of lines that a question takes in its card.
-const QUESTION_LINES: usize = 4;
+const MAX_QUESTION_LINES: usize = 4;
 
-fn card<'a>(model: &Model, it: &ItemView, (many, room): (usize, usize), chosen: bool) -> Vec<Line<'a>> {
+fn inbox_card<'a>(
+    model: &ScreenModel,
+    it: &InboxItemView,
+    (many, room): (usize, usize),
+    chosen: bool,
+) -> Vec<Line<'a>> {
     let bold = Style::default().add_modifier(Modifier::BOLD);
     let mark = if chosen { ">" } else { " " };
-    let agent = it.item.agent.as_ref().map(ToString::to_string).unwrap_or_default();
-    let times = if many > 1 { format!(" × {many}") } else { String::new() };
+    let agent = it
+        .item
+        .agent
+        .as_ref()
+        .map(ToString::to_string)
+        .unwrap_or_default();
+    let times = if many > 1 {
+        format!(" × {many}")
+    } else {
+        String::new()
+    };
     let late = if it.item.escalated { " waits long" } else { "" };
     // An item whose id is the task's id shows it once.
-    let task = it.item.task.map(|it| it.to_string()).filter(|task| *task != it.item.id).unwrap_or_default();
+    let task = it
+        .item
+        .task
+        .map(|it| it.to_string())
+        .filter(|task| *task != it.item.id)
+        .unwrap_or_default();
     let names = format!("{} {task}", it.item.kind);
-    let head = Span::raw(format!("{mark}{}{times}{late} {} ", one(&it.item.id), one(names.trim_end())));
-    let style = if chosen { style(model, At::Needs) } else { Style::default() };
-    let mut lines = vec![squeezed(vec![head], &agent, &age(model, it.item.since_wall), room).style(style)];
+    let head = Span::raw(format!(
+        "{mark}{}{times}{late} {} ",
+        safe_line(&it.item.id),
+        safe_line(names.trim_end())
+    ));
+    let style = if chosen {
+        state_style(model, DisplayState::Needs)
+    } else {
+        Style::default()
+    };
+    let mut lines = vec![
+        line_with_ends(
+            vec![head],
+            &agent,
+            &age_text(model, it.item.since_wall),
+            room,
+        )
+        .style(style),
+    ];
     let inside = room.saturating_sub(2);
     if !chosen {
-        lines.push(Line::styled(format!("  {}", cut(&one(&it.item.subject), inside)), bold));
+        lines.push(Line::styled(
+            format!("  {}", cut_to_width(&safe_line(&it.item.subject), inside)),
+            bold,
+        ));
         return lines;
     }
-    let subject = wrapped(&one(&it.item.subject), inside, QUESTION_LINES);
-    lines.extend(subject.into_iter().map(|it| Line::styled(format!("  {it}"), bold)));
+    let subject = wrap(&safe_line(&it.item.subject), inside, MAX_QUESTION_LINES);
+    lines.extend(
+        subject
+            .into_iter()
+            .map(|it| Line::styled(format!("  {it}"), bold)),
+    );
     if !it.item.why.is_empty() {
         let dim = Style::default().add_modifier(Modifier::DIM);
-        let why = wrapped(&one(&it.item.why), inside, 2);
-        lines.extend(why.into_iter().map(|it| Line::styled(format!("  {it}"), dim)));
+        let why = wrap(&safe_line(&it.item.why), inside, 2);
+        lines.extend(
+            why.into_iter()
+                .map(|it| Line::styled(format!("  {it}"), dim)),
+        );
     }
-    lines.extend(together(answers(it), room).into_iter().map(Line::raw));
+    lines.extend(
+        pack_lines(answer_labels(it), room)
+            .into_iter()
+            .map(Line::raw),
+    );
     lines
 }
 
 /// Returns the possible answers to an item, each with its digit.
-fn answers(it: &ItemView) -> impl Iterator<Item = String> {
-    it.actions.iter().take(9).enumerate().map(|(nth, action)| format!("{} {}", nth + 1, one(&action.label)))
+fn answer_labels(it: &InboxItemView) -> impl Iterator<Item = String> {
+    it.actions
+        .iter()
+        .take(9)
+        .enumerate()
+        .map(|(nth, action)| format!("{} {}", nth + 1, safe_line(&action.label)))
 }
 
-fn lanes(model: &Model, frame: &mut Frame<'_>, area: Rect, whole: bool) {
-    let all = model.shown_lanes();
-    let focused = whole || model.focus == Focus::Lanes;
+fn draw_lanes(model: &ScreenModel, frame: &mut Frame<'_>, area: Rect, whole: bool) {
+    let all = model.visible_lanes();
+    let focused = whole || model.focus == ListFocus::Lanes;
     let inner = Block::bordered().inner(area);
     let room = usize::from(inner.height);
-    let title = format!(" {} agent{} {}", all.len(), plural(all.len()), unseen(all.len(), room));
-    frame.render_widget(block(model, title, focused), area);
+    let title = format!(
+        " {} agent{} {}",
+        all.len(),
+        plural_ending(all.len()),
+        hidden_count(all.len(), room)
+    );
+    frame.render_widget(titled_block(model, title, focused), area);
     if all.is_empty() {
-        let text = if model.head.is_some() { "no agent yet: regatta provider, or regatta agent add" } else { "" };
+        let text = if model.head.is_some() {
+            "no agent yet: regatta provider, or regatta agent add"
+        } else {
+            ""
+        };
         frame.render_widget(Paragraph::new(text).wrap(Wrap { trim: false }), inner);
         return;
     }
     let at = if focused { model.scroll } else { 0 };
-    let from = first(Some(at), room, all.len());
-    let timeline = if inner.width >= 90 { usize::from(inner.width) / 3 } else { 0 };
-    let names = all.iter().map(|it| columns(&it.agent.to_string())).max().unwrap_or(8).min(20);
-    let row = |(nth, it): (usize, &&LaneView)| {
+    let from = first_visible_row(Some(at), room, all.len());
+    let timeline = if inner.width >= 90 {
+        usize::from(inner.width) / 3
+    } else {
+        0
+    };
+    let names = all
+        .iter()
+        .map(|it| columns(&it.agent.to_string()))
+        .max()
+        .unwrap_or(8)
+        .min(20);
+    let row = |(nth, it): (usize, &&AgentLaneView)| {
         let task = it.task.map(|it| it.to_string()).unwrap_or_default();
         let mark = if focused && nth == at { ">" } else { " " };
         let mut spans = vec![
-            Span::styled(format!("{mark}{} ", glyph(model, it.at)), style(model, it.at)),
-            Span::raw(format!("{} ", padded(&one(&it.agent.to_string()), names))),
+            Span::styled(
+                format!("{mark}{} ", state_glyph(model, it.at)),
+                state_style(model, it.at),
+            ),
+            Span::raw(format!(
+                "{} ",
+                pad_or_cut(&safe_line(&it.agent.to_string()), names)
+            )),
         ];
         if timeline > 0 {
-            let bars = model.bars.get(&format!("bars/{}", it.agent)).map_or(&[][..], |it| &it.bars[..]);
-            spans.extend(over_time(model, bars, timeline));
+            let bars = model
+                .lane_bars
+                .get(&format!("bars/{}", it.agent))
+                .map_or(&[][..], |it| &it.bars[..]);
+            spans.extend(lane_timeline(model, bars, timeline));
             spans.push(Span::raw(" "));
         }
-        let text = if it.text.is_empty() { word(it.at).to_owned() } else { it.text.clone() };
-        spans.push(Span::styled(format!("{task:<4} "), style(model, it.at)));
-        squeezed(spans, &text, &age(model, it.since_wall), usize::from(inner.width))
+        let text = if it.text.is_empty() {
+            state_label(it.at).to_owned()
+        } else {
+            it.text.clone()
+        };
+        spans.push(Span::styled(
+            format!("{task:<4} "),
+            state_style(model, it.at),
+        ));
+        line_with_ends(
+            spans,
+            &text,
+            &age_text(model, it.since_wall),
+            usize::from(inner.width),
+        )
     };
-    let lines: Vec<Line<'_>> = all.iter().enumerate().skip(from).take(room).map(row).collect();
+    let lines: Vec<Line<'_>> = all
+        .iter()
+        .enumerate()
+        .skip(from)
+        .take(room)
+        .map(row)
+        .collect();
     frame.render_widget(Paragraph::new(lines), inner);
 }
 
 /// Draws the last hour of a lane, or less if the data is younger, with one symbol per time slot.
-fn over_time<'a>(model: &Model, bars: &[Bar], width: usize) -> Vec<Span<'a>> {
-    let now = model.wall();
-    let oldest = model.bars.values().flat_map(|it| &it.bars).map(|it| it.from).min().unwrap_or(now);
+fn lane_timeline<'a>(model: &ScreenModel, bars: &[LaneBar], width: usize) -> Vec<Span<'a>> {
+    let now = model.current_unix_ms();
+    let oldest = model
+        .lane_bars
+        .values()
+        .flat_map(|it| &it.bars)
+        .map(|it| it.from)
+        .min()
+        .unwrap_or(now);
     let span = (now.saturating_sub(oldest)).clamp(10_000, 3_600_000);
     let begin = now.saturating_sub(span);
-    let sign = |at: At| match (at, model.unicode) {
-        (At::Working, true) => "▇",
-        (At::Waiting, true) => "░",
-        (At::Working, false) => "#",
-        (At::Waiting, false) => "-",
-        (other, _) => glyph(model, other),
+    let sign = |at: DisplayState| match (at, model.is_unicode) {
+        (DisplayState::Working, true) => "▇",
+        (DisplayState::Waiting, true) => "░",
+        (DisplayState::Working, false) => "#",
+        (DisplayState::Waiting, false) => "-",
+        (other, _) => state_glyph(model, other),
     };
     let cell = |nth: usize| {
-        let (from, to) = (begin + span * nth as u64 / width as u64, begin + span * (nth as u64 + 1) / width as u64);
-        let inside = bars.iter().filter(|it| it.from < to && it.to.unwrap_or(now.max(to)) > from);
+        let (from, to) = (
+            begin + span * nth as u64 / width as u64,
+            begin + span * (nth as u64 + 1) / width as u64,
+        );
+        let inside = bars
+            .iter()
+            .filter(|it| it.from < to && it.to.unwrap_or(now.max(to)) > from);
         // Show the most urgent state of each time slot.
         match inside.map(|it| it.at).min() {
-            Some(at) => Span::styled(sign(at), style(model, at)),
+            Some(at) => Span::styled(sign(at), state_style(model, at)),
             None => Span::raw(" "),
         }
     };
     (0..width).map(cell).collect()
 }
 
-fn tasks(model: &Model, frame: &mut Frame<'_>, area: Rect, whole: bool) {
-    let rows = model.shown_rows();
-    let filter = if model.filter.is_empty() { String::new() } else { format!("· /{} ", one(&model.filter)) };
-    let focused = whole || model.focus == Focus::Tasks;
+fn draw_tasks(model: &ScreenModel, frame: &mut Frame<'_>, area: Rect, whole: bool) {
+    let rows = model.visible_rows();
+    let filter = if model.filter.is_empty() {
+        String::new()
+    } else {
+        format!("· /{} ", safe_line(&model.filter))
+    };
+    let focused = whole || model.focus == ListFocus::Tasks;
     // The daemon sends open tasks and only the latest ended ones.
-    let all = model.head.as_ref().map_or(0, |head| head.tasks as usize).max(model.rows.len());
-    let of = if rows.len() == all { String::new() } else { format!(" of {all}") };
+    let all = model
+        .head
+        .as_ref()
+        .map_or(0, |head| head.tasks as usize)
+        .max(model.task_rows.len());
+    let of = if rows.len() == all {
+        String::new()
+    } else {
+        format!(" of {all}")
+    };
     let inner = Block::bordered().inner(area);
-    let more = unseen(rows.len(), usize::from(inner.height));
-    let title = format!(" {}{of} task{} {filter}{more}", rows.len(), plural(all));
-    frame.render_widget(block(model, title, focused), area);
+    let more = hidden_count(rows.len(), usize::from(inner.height));
+    let title = format!(
+        " {}{of} task{} {filter}{more}",
+        rows.len(),
+        plural_ending(all)
+    );
+    frame.render_widget(titled_block(model, title, focused), area);
     if rows.is_empty() {
         let text = match (model.head.is_some(), model.filter.is_empty()) {
             (false, _) => "",
             (true, true) => "no task yet: regatta run, regatta add, or regatta demo",
-            (true, false) if all > model.rows.len() => {
-                "no listed task matches the filter: Esc clears it; older tasks: regatta task list --all"
+            (true, false) if all > model.task_rows.len() => {
+                "no listed task matches the filter: Esc clears it; older tasks: regatta task list \
+                --all"
             }
             (true, false) => "no task matches the filter: Esc clears it",
         };
@@ -457,154 +701,274 @@ fn tasks(model: &Model, frame: &mut Frame<'_>, area: Rect, whole: bool) {
         return;
     }
     let room = usize::from(inner.height);
-    let at = model.row.and_then(|id| rows.iter().position(|it| it.id == id));
-    let from = first(at, room, rows.len());
+    let at = model
+        .selected_task
+        .and_then(|id| rows.iter().position(|it| it.id == id));
+    let from = first_visible_row(at, room, rows.len());
     let subject = usize::from(inner.width).saturating_sub(60).clamp(12, 48);
-    let row = |it: &&RowView| {
-        let chosen = model.row == Some(it.id);
+    let row = |it: &&TaskRowView| {
+        let chosen = model.selected_task == Some(it.id);
         let mark = if chosen && focused { ">" } else { " " };
-        let agent = it.agent.as_ref().map_or_else(|| "-".into(), ToString::to_string);
-        let cost = it.micro_usd.map_or(String::new(), |it| format!(" {}", usd(it)));
+        let agent = it
+            .agent
+            .as_ref()
+            .map_or_else(|| "-".into(), ToString::to_string);
+        let cost = it
+            .micro_usd
+            .map_or(String::new(), |it| format!(" {}", format_usd(it)));
         let left = vec![
             Span::raw(format!("{mark}{:<5}", it.id.to_string())),
-            Span::styled(format!("{} {} ", glyph(model, it.at), padded(&one(&it.word), 9)), style(model, it.at)),
-            Span::raw(format!("{} {} ", padded(&one(&it.subject), subject), padded(&one(&agent), 12))),
+            Span::styled(
+                format!(
+                    "{} {} ",
+                    state_glyph(model, it.at),
+                    pad_or_cut(&safe_line(&it.word), 9)
+                ),
+                state_style(model, it.at),
+            ),
+            Span::raw(format!(
+                "{} {} ",
+                pad_or_cut(&safe_line(&it.subject), subject),
+                pad_or_cut(&safe_line(&agent), 12)
+            )),
         ];
-        let right = format!("{}{}", age(model, it.since_wall), cost);
-        let line = squeezed(left, &it.text, &right, usize::from(inner.width));
-        if chosen && focused { line.style(Style::default().add_modifier(Modifier::BOLD)) } else { line }
+        let right = format!("{}{}", age_text(model, it.since_wall), cost);
+        let line = line_with_ends(left, &it.text, &right, usize::from(inner.width));
+        if chosen && focused {
+            line.style(Style::default().add_modifier(Modifier::BOLD))
+        } else {
+            line
+        }
     };
     let lines: Vec<Line<'_>> = rows.iter().skip(from).take(room).map(row).collect();
     frame.render_widget(Paragraph::new(lines), inner);
 }
 
-fn plural(many: usize) -> &'static str {
+fn plural_ending(many: usize) -> &'static str {
     if many == 1 { "" } else { "s" }
 }
 
-fn usd(micro: u64) -> String {
+fn format_usd(micro: u64) -> String {
     let cents = (micro + 5_000) / 10_000;
     format!("${}.{:02}", cents / 100, cents % 100)
 }
 
-fn queue(model: &Model, frame: &mut Frame<'_>, area: Rect, whole: bool) {
-    let focused = whole || model.focus == Focus::Queue;
-    let waiting: usize = model.trains.values().map(|it| it.queue.queue.len()).sum();
+fn draw_queue(model: &ScreenModel, frame: &mut Frame<'_>, area: Rect, whole: bool) {
+    let focused = whole || model.focus == ListFocus::Queue;
+    let waiting: usize = model.queues.values().map(|it| it.queue.queue.len()).sum();
     let inner = Block::bordered().inner(area);
     let mut lines: Vec<Line<'_>> = Vec::new();
-    for it in model.shown_trains() {
-        let tip = it.tip.as_ref().map_or("", |it| it.as_str().get(..10).unwrap_or(it.as_str()));
-        let held = it.queue.held.as_ref().map_or(String::new(), |it| format!("  held by {}: {}", it.by, it.reason));
-        let head = format!("{} {} {tip}  {}{held}", it.queue.project, it.queue.trunk, it.text);
+    for it in model.visible_queues() {
+        let tip = it
+            .tip
+            .as_ref()
+            .map_or("", |it| it.as_str().get(..10).unwrap_or(it.as_str()));
+        let held = it.queue.held.as_ref().map_or(String::new(), |it| {
+            format!("  held by {}: {}", it.by, it.reason)
+        });
+        let head = format!(
+            "{} {} {tip}  {}{held}",
+            it.queue.project, it.queue.trunk, it.text
+        );
         let room = usize::from(inner.width);
-        lines.push(Line::styled(cut(&one(&head), room), Style::default().add_modifier(Modifier::BOLD)));
-        let signs = crate::words::couplings(&it.queue, model.unicode);
+        lines.push(Line::styled(
+            cut_to_width(&safe_line(&head), room),
+            Style::default().add_modifier(Modifier::BOLD),
+        ));
+        let signs = crate::commands::batch_signs(&it.queue, model.is_unicode);
         for (nth, car) in it.queue.queue.iter().enumerate() {
             let sign = signs.get(nth).unwrap_or(&" ");
             let place = car.position.map_or("  ".into(), |it| format!("{it:>2}"));
-            let what = format!("{place} {:<4} {}", car.task.to_string(), one(&car.state));
-            let text = format!("{sign}{what}  {} {}", one(&car.subject), one(&car.detail));
-            let at = if car.state == "searching" { At::Failed } else { At::Landing };
-            lines.push(Line::styled(cut(&text, room), style(model, at)));
+            let what = format!(
+                "{place} {:<4} {}",
+                car.task.to_string(),
+                safe_line(&car.state)
+            );
+            let text = format!(
+                "{sign}{what}  {} {}",
+                safe_line(&car.subject),
+                safe_line(&car.detail)
+            );
+            let at = if car.state == "searching" {
+                DisplayState::Failed
+            } else {
+                DisplayState::Landing
+            };
+            lines.push(Line::styled(
+                cut_to_width(&text, room),
+                state_style(model, at),
+            ));
         }
         if whole {
             for car in &it.queue.recent {
                 let text = format!(
                     "   {:<4} {}  {} {}",
                     car.task.to_string(),
-                    one(&car.state),
-                    one(&car.subject),
-                    one(&car.detail)
+                    safe_line(&car.state),
+                    safe_line(&car.subject),
+                    safe_line(&car.detail)
                 );
-                let at = if car.commit.is_some() { At::Landed } else { At::Failed };
-                lines.push(Line::styled(cut(&text, room), style(model, at)));
+                let at = if car.commit.is_some() {
+                    DisplayState::Landed
+                } else {
+                    DisplayState::Failed
+                };
+                lines.push(Line::styled(
+                    cut_to_width(&text, room),
+                    state_style(model, at),
+                ));
             }
         }
     }
     let room = usize::from(inner.height);
-    let title = format!(" Landing queue · {waiting} queued {}", unseen(lines.len(), room));
-    frame.render_widget(block(model, title, focused), area);
-    let from = if focused { model.scroll.min(lines.len().saturating_sub(room)) } else { 0 };
-    frame.render_widget(Paragraph::new(lines.into_iter().skip(from).take(room).collect::<Vec<_>>()), inner);
+    let title = format!(
+        " Landing queue · {waiting} queued {}",
+        hidden_count(lines.len(), room)
+    );
+    frame.render_widget(titled_block(model, title, focused), area);
+    let from = if focused {
+        model.scroll.min(lines.len().saturating_sub(room))
+    } else {
+        0
+    };
+    frame.render_widget(
+        Paragraph::new(lines.into_iter().skip(from).take(room).collect::<Vec<_>>()),
+        inner,
+    );
 }
 
 /// Draws a page that is a list of lines.
-fn text(model: &Model, frame: &mut Frame<'_>, area: Rect) {
+fn draw_text_page(model: &ScreenModel, frame: &mut Frame<'_>, area: Rect) {
     let inner = Block::bordered().inner(area);
-    let (title, lines) = texts::page(model, usize::from(inner.width));
+    let (title, lines) = list_pages::list_page(model, usize::from(inner.width));
     let room = usize::from(inner.height);
-    frame.render_widget(block(model, format!(" {title} {}", unseen(lines.len(), room)), true), area);
+    frame.render_widget(
+        titled_block(
+            model,
+            format!(" {title} {}", hidden_count(lines.len(), room)),
+            true,
+        ),
+        area,
+    );
     let from = model.scroll.min(lines.len().saturating_sub(room));
-    let lines = lines.into_iter().skip(from).take(room).map(|(text, style)| Line::styled(text, style));
+    let lines = lines
+        .into_iter()
+        .skip(from)
+        .take(room)
+        .map(|(text, style)| Line::styled(text, style));
     frame.render_widget(Paragraph::new(lines.collect::<Vec<_>>()), inner);
 }
 
 /// Draws the tables of `regatta cost`.
-fn cost(model: &Model, frame: &mut Frame<'_>, area: Rect) {
-    let frame_of = block(model, " Spent today ".into(), true);
+fn draw_cost(model: &ScreenModel, frame: &mut Frame<'_>, area: Rect) {
+    let frame_of = titled_block(model, " Spent today ".into(), true);
     let inner = frame_of.inner(area);
     frame.render_widget(frame_of, area);
     let Some(it) = &model.cost else { return };
-    let text = crate::words::cost::draw(it, Some(usize::from(inner.width)), crate::words::minute);
+    let text = crate::commands::cost::draw_cost(
+        it,
+        Some(usize::from(inner.width)),
+        crate::commands::format_time_to_minute,
+    );
     let bold = Style::default().add_modifier(Modifier::BOLD);
-    let line =
-        |text: &str| if text.starts_with("total ") { Line::styled(one(text), bold) } else { Line::raw(one(text)) };
+    let line = |text: &str| {
+        if text.starts_with("total ") {
+            Line::styled(safe_line(text), bold)
+        } else {
+            Line::raw(safe_line(text))
+        }
+    };
     let lines: Vec<Line<'_>> = text.lines().map(line).collect();
     let room = usize::from(inner.height);
     let from = model.scroll.min(lines.len().saturating_sub(room));
-    frame.render_widget(Paragraph::new(lines.into_iter().skip(from).take(room).collect::<Vec<_>>()), inner);
+    frame.render_widget(
+        Paragraph::new(lines.into_iter().skip(from).take(room).collect::<Vec<_>>()),
+        inner,
+    );
 }
 
-fn task(model: &Model, frame: &mut Frame<'_>, area: Rect) {
+fn draw_task_page(model: &ScreenModel, frame: &mut Frame<'_>, area: Rect) {
     let facts_height = if area.height < 26 { 5 } else { 9 };
-    let [facts, panes] = Layout::vertical([Constraint::Length(facts_height), Constraint::Min(0)]).areas(area);
-    about(model, frame, facts);
-    if area.width >= WIDE {
-        let [left, right] = Layout::horizontal([Constraint::Percentage(50), Constraint::Min(0)]).areas(panes);
-        log(model, frame, left);
-        diff(model, frame, right);
+    let [facts, panes] =
+        Layout::vertical([Constraint::Length(facts_height), Constraint::Min(0)]).areas(area);
+    draw_task_details(model, frame, facts);
+    if area.width >= SPLIT_MIN_WIDTH {
+        let [left, right] =
+            Layout::horizontal([Constraint::Percentage(50), Constraint::Min(0)]).areas(panes);
+        draw_log(model, frame, left);
+        draw_diff(model, frame, right);
     } else {
-        match model.side {
-            Side::Log => log(model, frame, panes),
-            Side::Diff => diff(model, frame, panes),
+        match model.pane {
+            TaskPane::Log => draw_log(model, frame, panes),
+            TaskPane::Diff => draw_diff(model, frame, panes),
         }
     }
 }
 
-fn about(model: &Model, frame: &mut Frame<'_>, area: Rect) {
+fn draw_task_details(model: &ScreenModel, frame: &mut Frame<'_>, area: Rect) {
     let Some(it) = &model.task else {
-        let Page::Task(id) = model.page else { return };
-        frame.render_widget(block(model, format!(" {id} "), false), area);
+        let ScreenPage::Task(id) = model.page else {
+            return;
+        };
+        frame.render_widget(titled_block(model, format!(" {id} "), false), area);
         return;
     };
     let task = &it.task.task;
-    let title = format!(" {} {} ", task.id, one(&task.subject));
-    let frame_of = block(model, title, false);
+    let title = format!(" {} {} ", task.id, safe_line(&task.subject));
+    let frame_of = titled_block(model, title, false);
     let inner = frame_of.inner(area);
     frame.render_widget(frame_of, area);
-    let agent = task.agent.as_ref().or(task.assignee.as_ref()).map_or_else(|| "-".into(), ToString::to_string);
+    let agent = task
+        .agent
+        .as_ref()
+        .or(task.assignee.as_ref())
+        .map_or_else(|| "-".into(), ToString::to_string);
     // An agent that waits for an answer is not working.
-    let word = if it.task.asks.is_some() { self::word(At::Needs) } else { &it.task.word };
+    let word = if it.task.asks.is_some() {
+        self::state_label(DisplayState::Needs)
+    } else {
+        &it.task.word
+    };
     let mut lines = vec![Line::from(vec![
-        Span::styled(format!("{} {} ", glyph(model, it.at), one(word)), style(model, it.at)),
-        Span::raw(format!("{agent}  {}", one(&it.branch))),
+        Span::styled(
+            format!("{} {} ", state_glyph(model, it.at), safe_line(word)),
+            state_style(model, it.at),
+        ),
+        Span::raw(format!("{agent}  {}", safe_line(&it.branch))),
     ])];
-    if let Some(asked) = model.asked_by(task.id) {
+    if let Some(asked) = model.request_of_task(task.id) {
         let room = usize::from(inner.width);
-        let subject = format!("{} {}", asked.item.id, one(&asked.item.subject));
-        lines.push(Line::styled(cut(&subject, room), style(model, At::Needs)));
-        lines.extend(together(answers(asked), room).into_iter().map(Line::raw));
+        let subject = format!("{} {}", asked.item.id, safe_line(&asked.item.subject));
+        lines.push(Line::styled(
+            cut_to_width(&subject, room),
+            state_style(model, DisplayState::Needs),
+        ));
+        lines.extend(
+            pack_lines(answer_labels(asked), room)
+                .into_iter()
+                .map(Line::raw),
+        );
     } else if let Some(reason) = it.task.waits.first() {
-        let text = format!("{}  {}", reason.kind.word(), one(&reason.text));
-        lines.push(Line::raw(cut(&text, usize::from(inner.width))));
+        let text = format!("{}  {}", reason.kind.name(), safe_line(&reason.text));
+        lines.push(Line::raw(cut_to_width(&text, usize::from(inner.width))));
     } else if let Some(live) = &it.task.live {
-        lines.push(Line::raw(cut(&one(live), usize::from(inner.width))));
+        lines.push(Line::raw(cut_to_width(
+            &safe_line(live),
+            usize::from(inner.width),
+        )));
     }
     if !it.time.is_empty() {
         let mut spans = vec![Span::raw("time  ")];
         for bar in it.time.iter().rev().take(12).rev() {
-            let long = span(bar.to.unwrap_or(model.wall()).saturating_sub(bar.from));
-            spans.push(Span::styled(format!("{}{long} ", glyph(model, bar.at)), style(model, bar.at)));
+            let long = short_duration(
+                bar.to
+                    .unwrap_or(model.current_unix_ms())
+                    .saturating_sub(bar.from),
+            );
+            spans.push(Span::styled(
+                format!("{}{long} ", state_glyph(model, bar.at)),
+                state_style(model, bar.at),
+            ));
         }
         lines.push(Line::from(spans));
     }
@@ -614,45 +978,93 @@ fn about(model: &Model, frame: &mut Frame<'_>, area: Rect) {
             Some(false) => ("✕", "x"),
             None => ("·", "."),
         };
-        let text = format!("{} {}", if model.unicode { sign } else { plain }, one(&check.text));
-        lines.push(Line::raw(cut(&text, usize::from(inner.width))));
+        let text = format!(
+            "{} {}",
+            if model.is_unicode { sign } else { plain },
+            safe_line(&check.text)
+        );
+        lines.push(Line::raw(cut_to_width(&text, usize::from(inner.width))));
     }
     frame.render_widget(Paragraph::new(lines), inner);
 }
 
-fn log(model: &Model, frame: &mut Frame<'_>, area: Rect) {
-    let new = if model.log.follow { String::new() } else { format!("· {} more below ", model.log.up) };
-    let name = model.log.attempt.map_or_else(String::new, |it| format!("{it} "));
-    let raw = if model.log.raw { "raw " } else { "" };
-    let frame_of = block(model, format!(" Log {name}{raw}{new}"), model.side == Side::Log);
+fn draw_log(model: &ScreenModel, frame: &mut Frame<'_>, area: Rect) {
+    let new = if model.log.is_following {
+        String::new()
+    } else {
+        format!("· {} more below ", model.log.lines_below)
+    };
+    let name = model
+        .log
+        .attempt
+        .map_or_else(String::new, |it| format!("{it} "));
+    let raw = if model.log.is_raw { "raw " } else { "" };
+    let frame_of = titled_block(
+        model,
+        format!(" Log {name}{raw}{new}"),
+        model.pane == TaskPane::Log,
+    );
     let inner = frame_of.inner(area);
     frame.render_widget(frame_of, area);
     if let Some(problem) = &model.log.problem {
-        frame.render_widget(Paragraph::new(one(problem)).wrap(Wrap { trim: false }), inner);
+        frame.render_widget(
+            Paragraph::new(safe_line(problem)).wrap(Wrap { trim: false }),
+            inner,
+        );
         return;
     }
-    let empty = if model.log.attempt.is_some() { "no output yet" } else { "no attempt yet" };
+    let empty = if model.log.attempt.is_some() {
+        "no output yet"
+    } else {
+        "no attempt yet"
+    };
     let lines: Vec<Line<'_>> = match model.log.lines.is_empty() {
         true => vec![Line::raw(empty)],
-        false => {
-            model.log.rows(usize::from(inner.width), usize::from(inner.height)).into_iter().map(Line::raw).collect()
-        }
+        false => model
+            .log
+            .rows(usize::from(inner.width), usize::from(inner.height))
+            .into_iter()
+            .map(Line::raw)
+            .collect(),
     };
     frame.render_widget(Paragraph::new(lines), inner);
 }
 
-fn diff(model: &Model, frame: &mut Frame<'_>, area: Rect) {
-    let Page::Task(id) = model.page else { return };
+fn draw_diff(model: &ScreenModel, frame: &mut Frame<'_>, area: Rect) {
+    let ScreenPage::Task(id) = model.page else {
+        return;
+    };
     let (files, drafts) = (model.diff.files.len(), model.drafts.get(&id));
-    let mut title = vec![if files == 0 { "Diff".into() } else { format!("Diff · {files} file{}", plural(files)) }];
-    title.extend(drafts.map(|it| format!("{} draft{}", it.many(), plural(it.many()))));
-    title.extend(model.how.since_review.then(|| "since your review".into()));
-    title.extend(model.how.bare.then(|| "without spaces".into()));
-    let frame_of = block(model, format!(" {} ", title.join(" · ")), model.side == Side::Diff);
+    let mut title = vec![if files == 0 {
+        "Diff".into()
+    } else {
+        format!("Diff · {files} file{}", plural_ending(files))
+    }];
+    title.extend(drafts.map(|it| format!("{} draft{}", it.count(), plural_ending(it.count()))));
+    title.extend(
+        model
+            .diff_options
+            .is_since_review
+            .then(|| "since your review".into()),
+    );
+    title.extend(
+        model
+            .diff_options
+            .ignores_whitespace
+            .then(|| "without spaces".into()),
+    );
+    let frame_of = titled_block(
+        model,
+        format!(" {} ", title.join(" · ")),
+        model.pane == TaskPane::Diff,
+    );
     let inner = frame_of.inner(area);
     frame.render_widget(frame_of, area);
     if let Some(problem) = &model.diff.problem {
-        frame.render_widget(Paragraph::new(one(problem)).wrap(Wrap { trim: false }), inner);
+        frame.render_widget(
+            Paragraph::new(safe_line(problem)).wrap(Wrap { trim: false }),
+            inner,
+        );
         return;
     }
     if model.diff.task.is_none() {
@@ -660,84 +1072,133 @@ fn diff(model: &Model, frame: &mut Frame<'_>, area: Rect) {
         return;
     }
     let (width, height) = (usize::from(inner.width), usize::from(inner.height));
-    let words = drafts.filter(|it| !it.words.is_empty()).map(|it| draft(model, &it.words, width));
+    let words = drafts
+        .filter(|it| !it.overall.is_empty())
+        .map(|it| draft_line(model, &it.overall, width));
     let height = height.saturating_sub(usize::from(words.is_some()));
-    let view = model.diff.view(drafts, model.how.split, height);
-    let lines: Vec<Line<'_>> = words.into_iter().chain(view.iter().map(|it| changed(model, it, width))).collect();
+    let view = model.diff.view(drafts, model.diff_options.is_split, height);
+    let lines: Vec<Line<'_>> = words
+        .into_iter()
+        .chain(view.iter().map(|it| diff_line(model, it, width)))
+        .collect();
     frame.render_widget(Paragraph::new(lines), inner);
 }
 
-fn draft<'a>(model: &Model, text: &str, width: usize) -> Line<'a> {
-    let text = cut(&one(text), width.saturating_sub(30));
-    Line::styled(cut(&format!("   You: {text} (draft, goes with Revise)"), width), style(model, At::Review))
+fn draft_line<'a>(model: &ScreenModel, text: &str, width: usize) -> Line<'a> {
+    let text = cut_to_width(&safe_line(text), width.saturating_sub(30));
+    Line::styled(
+        cut_to_width(&format!("   You: {text} (draft, goes with Revise)"), width),
+        state_style(model, DisplayState::Review),
+    )
 }
 
 /// Draws one line of a diff, with a mark at the reader's position.
-fn changed<'a>(model: &Model, it: &Shown<'_>, width: usize) -> Line<'a> {
-    let colour = |kind: Kind| match kind {
-        _ if !model.colour => Style::default(),
-        Kind::Come => Style::default().fg(Color::Green),
-        Kind::Gone => Style::default().fg(Color::Red),
-        Kind::Hunk => Style::default().fg(Color::Cyan),
-        Kind::Head => Style::default().add_modifier(Modifier::BOLD),
-        Kind::Same => Style::default(),
+fn diff_line<'a>(model: &ScreenModel, it: &DiffViewLine<'_>, width: usize) -> Line<'a> {
+    let colour = |kind: DiffRowKind| match kind {
+        _ if !model.has_colour => Style::default(),
+        DiffRowKind::Added => Style::default().fg(Color::Green),
+        DiffRowKind::Removed => Style::default().fg(Color::Red),
+        DiffRowKind::Hunk => Style::default().fg(Color::Cyan),
+        DiffRowKind::Header => Style::default().add_modifier(Modifier::BOLD),
+        DiffRowKind::Context => Style::default(),
     };
-    let here = it.has(model.diff.at) && model.side == Side::Diff;
+    let here = it.contains_row(model.diff.cursor) && model.pane == TaskPane::Diff;
     let mark = Span::raw(if here { ">" } else { " " });
     let line = match it {
-        Shown::One(_, row) => {
-            let text = cut(&row.text, width.saturating_sub(1));
+        DiffViewLine::Single(_, row) => {
+            let text = cut_to_width(&row.text, width.saturating_sub(1));
             Line::from(vec![mark, Span::styled(text, colour(row.kind))])
         }
-        Shown::Two(left, right) => {
+        DiffViewLine::Pair(left, right) => {
             let half = width.saturating_sub(2) / 2;
-            let side = |it: &Option<(usize, &super::change::Row)>, kind: Kind| {
+            let side = |it: &Option<(usize, &super::diff::DiffRow)>, kind: DiffRowKind| {
                 let text = it.map_or("", |it| it.1.text.as_str());
-                Span::styled(padded(text, half), colour(kind))
+                Span::styled(pad_or_cut(text, half), colour(kind))
             };
-            let bar = Span::raw(if model.unicode { "│" } else { "|" });
-            Line::from(vec![mark, side(left, Kind::Gone), bar, side(right, Kind::Come)])
+            let bar = Span::raw(if model.is_unicode { "│" } else { "|" });
+            Line::from(vec![
+                mark,
+                side(left, DiffRowKind::Removed),
+                bar,
+                side(right, DiffRowKind::Added),
+            ])
         }
-        Shown::Draft(text) => draft(model, text, width),
+        DiffViewLine::Draft(text) => draft_line(model, text, width),
     };
-    if here { line.style(Style::default().add_modifier(Modifier::BOLD)) } else { line }
+    if here {
+        line.style(Style::default().add_modifier(Modifier::BOLD))
+    } else {
+        line
+    }
 }
 
-fn lying_over(model: &Model, over: &Over, frame: &mut Frame<'_>) {
+fn draw_dialog(model: &ScreenModel, over: &Dialog, frame: &mut Frame<'_>) {
     let (title, lines) = match over {
-        Over::Help => {
+        Dialog::Help => {
             let row = |(keys, what): &(&str, &str)| Line::raw(format!("{keys:<12} {what}"));
-            (" Keys ", HELP.iter().map(row).collect::<Vec<_>>())
+            (" Keys ", KEY_HELP.iter().map(row).collect::<Vec<_>>())
         }
-        Over::Words { action, text, .. } => {
-            let form = action.form.as_ref().map(|it| format!("the fields of this form, as JSON: {it}"));
-            let mut lines = vec![Line::raw(one(&action.label))];
-            lines.extend(form.map(|it| Line::raw(one(&it))));
-            lines.extend([Line::raw(format!("> {}_", one(text))), Line::raw("Enter sends, Esc cancels")]);
+        Dialog::ActionText { action, text, .. } => {
+            let form = action
+                .form
+                .as_ref()
+                .map(|it| format!("the fields of this form, as JSON: {it}"));
+            let mut lines = vec![Line::raw(safe_line(&action.label))];
+            lines.extend(form.map(|it| Line::raw(safe_line(&it))));
+            lines.extend([
+                Line::raw(format!("> {}_", safe_line(text))),
+                Line::raw("Enter sends, Esc cancels"),
+            ]);
             (" In your own words ", lines)
         }
-        Over::Sure { action, group } => {
-            let many = if group.len() > 1 { format!(" ({} times)", group.len()) } else { String::new() };
-            let what = Line::raw(format!("{}{many}? This cannot be undone.", one(&action.label)));
-            let cli = Line::raw(format!("same from a shell: {}", one(&action.cli)));
-            (" Sure? ", vec![what, cli, Line::raw("y confirms, n or Esc cancels")])
+        Dialog::Confirm { action, group } => {
+            let many = if group.len() > 1 {
+                format!(" ({} times)", group.len())
+            } else {
+                String::new()
+            };
+            let what = Line::raw(format!(
+                "{}{many}? This cannot be undone.",
+                safe_line(&action.label)
+            ));
+            let cli = Line::raw(format!("same from a shell: {}", safe_line(&action.cli)));
+            (
+                " Sure? ",
+                vec![what, cli, Line::raw("y confirms, n or Esc cancels")],
+            )
         }
-        Over::Comment { place, text } => {
-            let about = place.as_ref().map_or("the whole change".into(), |(path, line)| format!("{path} line {line}"));
+        Dialog::Comment { place, text } => {
+            let about = place
+                .as_ref()
+                .map_or("the whole change".into(), |(path, line)| {
+                    format!("{path} line {line}")
+                });
             let lines = vec![
-                Line::raw(one(&about)),
-                Line::raw(format!("> {}_", one(text))),
+                Line::raw(safe_line(&about)),
+                Line::raw(format!("> {}_", safe_line(text))),
                 Line::raw("Enter saves a draft, R sends it; an empty comment deletes the draft"),
             ];
             (" What should be different here? ", lines)
         }
-        Over::Filter { .. } => (" Filter tasks by text ", vec![Line::raw(format!("/{}_", one(&model.filter)))]),
+        Dialog::Filter { .. } => (
+            " Filter tasks by text ",
+            vec![Line::raw(format!("/{}_", safe_line(&model.filter)))],
+        ),
     };
     let screen = frame.area();
     let width = screen.width.saturating_sub(4).min(72);
-    let height = u16::try_from(lines.len() + 2).unwrap_or(u16::MAX).min(screen.height);
-    let area =
-        Rect { x: screen.x + (screen.width - width) / 2, y: screen.y + (screen.height - height) / 2, width, height };
+    let height = u16::try_from(lines.len() + 2)
+        .unwrap_or(u16::MAX)
+        .min(screen.height);
+    let area = Rect {
+        x: screen.x + (screen.width - width) / 2,
+        y: screen.y + (screen.height - height) / 2,
+        width,
+        height,
+    };
     frame.render_widget(Clear, area);
-    frame.render_widget(Paragraph::new(lines).block(block(model, title.into(), true)), area);
+    frame.render_widget(
+        Paragraph::new(lines).block(titled_block(model, title.into(), true)),
+        area,
+    );
 }

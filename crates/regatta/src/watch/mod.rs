@@ -5,120 +5,140 @@
 //! reads the daemon's stream through [`line`], and executes the requests of the keys. Without a
 //! terminal, `watch` prints one line per event instead.
 
-mod change; // a task's diff and the comments on it
+mod diff; // a task's diff and the comments on it
 mod draw; // drawing
 mod keys; // the keyboard
-mod line; // the daemon's stream
+mod list_pages;
+mod live_client; // the daemon's stream
 mod model; // the data on the screen
-mod pane; // a program's log
 #[cfg(test)]
 mod tests;
-mod texts; // pages that are lists of lines
+mod transcript; // a program's log // pages that are lists of lines
 
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
 use ratatui::crossterm::event::{self, Event, KeyEvent};
-use regatta_api::page::Action;
-use regatta_api::page::DoctorView;
-use regatta_api::view::{BridgeView, DiffView, EventView, LineView};
+use regatta_api::live_view::DoctorView;
+use regatta_api::live_view::PageAction;
+use regatta_api::view::{BridgeView, DiffView, EventView, JournalRecordView};
 use regatta_api::{Call, input};
 use regatta_core::ids::{AttemptId, TaskId};
 use serde_json::Value;
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::client::{Client, Got, Seen};
-use crate::out::{self, Failed, Said, failed};
-use crate::words::App;
+use crate::client::{CallReply, Client, EventStreamItem};
+use crate::commands::CommandContext;
+use crate::output::{self, CommandError, CommandResult, command_error};
 
-use change::{Diff, How};
-use model::{Model, Page, Wish};
+use diff::{DiffPane, DiffViewOptions};
+use model::{ScreenModel, ScreenPage, ScreenRequest};
 
-/// The shortest time between two drawings of the screen. [`TICK`] is the longest time, because ages
-/// on the screen grow.
-const FRAME: Duration = Duration::from_millis(50);
-const TICK: Duration = Duration::from_millis(500);
+/// The shortest time between two drawings of the screen. [`MAX_FRAME_INTERVAL`] is the longest
+/// time, because ages on the screen grow.
+const MIN_FRAME_INTERVAL: Duration = Duration::from_millis(50);
+const MAX_FRAME_INTERVAL: Duration = Duration::from_millis(500);
 /// How often new records of a visible log are read.
-const READ_ON: Duration = Duration::from_millis(700);
+const LOG_READ_INTERVAL: Duration = Duration::from_millis(700);
 /// How many records of a log are read at once.
-const PIECE: usize = 200;
+const LOG_READ_RECORDS: usize = 200;
 
 /// A message to the thread of the screen.
-enum News {
+enum ScreenEvent {
     Key(KeyEvent),
     /// The window was resized.
     Resized,
-    Heard {
+    Message {
         event: String,
         data: String,
     },
-    Alive,
-    Lost(String),
-    Log(AttemptId, Result<Vec<LineView>, String>),
-    Diff(TaskId, How, Result<String, String>),
+    Heartbeat,
+    Disconnected(String),
+    Log(AttemptId, Result<Vec<JournalRecordView>, String>),
+    Diff(TaskId, DiffViewOptions, Result<String, String>),
     /// The events that were read, with the revision of the last one.
     Events(Result<(u64, Vec<EventView>), String>),
-    Setup(Box<Result<texts::Found, String>>),
+    Setup(Box<Result<list_pages::SetupInfo, String>>),
     /// The result of actions.
-    Done(Vec<Action>, Result<String, String>),
+    Done(Vec<PageAction>, Result<String, String>),
     /// A signal asks the program to end, with this exit code.
-    End(u8),
+    Signal(u8),
 }
 
 /// Work that another thread does for the screen.
-enum Errand {
-    Do(Vec<Action>),
+enum BackgroundJob {
+    Perform(Vec<PageAction>),
     Log(AttemptId, u64),
-    Diff(TaskId, How),
+    Diff(TaskId, DiffViewOptions),
     Events(u64),
     Setup,
 }
 
-pub(crate) fn watch(app: &App) -> Said {
+pub(crate) fn watch(app: &CommandContext) -> CommandResult {
     let client = app.client()?;
-    if app.out.json || !out::watched() || !std::io::IsTerminal::is_terminal(&std::io::stdin()) {
-        return lines(app, &client);
+    if app.output.is_json
+        || !output::is_stdout_watched()
+        || !std::io::IsTerminal::is_terminal(&std::io::stdin())
+    {
+        return print_event_lines(app, &client);
     }
     let (news, heard) = channel();
-    let wanted = line::Wanted::default();
-    let mut model = Model::new(app.out.unicode, app.out.colour);
+    let wanted = live_client::WantedTopics::default();
+    let mut model = ScreenModel::new(app.output.is_unicode, app.output.has_colour);
     model.own_project = app.project(&client)?;
     wanted.set(model.topics());
-    let errands = run_errands(app, &news)?;
+    let errands = spawn_job_thread(app, &news)?;
     listen_for_signals(&news)?;
     {
         // The stream needs a connection of its own, because its thread never leaves it.
         let (client, wanted, news) = (app.client()?, wanted.clone(), news.clone());
-        std::thread::spawn(move || line::listen(&client, &wanted, &news));
+        std::thread::spawn(move || live_client::forward_stream(&client, &wanted, &news));
     }
     // The terminal is restored at every end, even after a panic.
-    let broken = |it: std::io::Error| failed("io", format!("could not set up the terminal: {it}"), "try another terminal");
+    let broken = |it: std::io::Error| {
+        command_error(
+            "io",
+            format!("could not set up the terminal: {it}"),
+            "try another terminal",
+        )
+    };
     let mut terminal = ratatui::try_init().map_err(broken)?;
     let keys = news.clone();
     std::thread::spawn(move || read_keys(&keys));
-    let screen = Screen { heard, wanted, errands };
+    let screen = Screen {
+        events: heard,
+        wanted_topics: wanted,
+        jobs: errands,
+    };
     let ended = screen.run(&mut model, &mut terminal);
     let restored = ratatui::try_restore().map_err(broken);
     let code = ended.map_err(broken)?;
     restored?;
     // Print unsent comments, so that they are not lost.
     for (task, drafts) in &model.drafts {
-        app.out.note(&format!("the comments on {task} were not sent; send them: {}", drafts.cli(*task)));
+        app.output.print_note(&format!(
+            "the comments on {task} were not sent; send them: {}",
+            drafts.command(*task)
+        ));
     }
-    if code == 0 { Ok(()) } else { Err(Failed::Code(code)) }
+    if code == 0 {
+        Ok(())
+    } else {
+        Err(CommandError::Exit(code))
+    }
 }
 
 /// Prints a line for each event from now on, when there is no terminal.
-fn lines(app: &App, client: &Client) -> Said {
-    let out = &app.out;
-    let now: Got<Value> = client.call(&Call::AgentList(input::Nothing {}))?;
-    client.events(now.revision, true, |seen| {
-        if let Seen::Event(event) = seen {
-            if out.json {
-                let text =
-                    serde_json::to_string(&event).map_err(|it| failed("bug", it.to_string(), "please report this"))?;
+fn print_event_lines(app: &CommandContext, client: &Client) -> CommandResult {
+    let out = &app.output;
+    let now: CallReply<Value> = client.call(&Call::AgentList(input::EmptyInput {}))?;
+    client.stream_events(now.revision, true, |seen| {
+        if let EventStreamItem::Event(event) = seen {
+            if out.is_json {
+                let text = serde_json::to_string(&event)
+                    .map_err(|it| command_error("bug", it.to_string(), "please report this"))?;
                 out.print(&format!("{text}\n"))?;
-            } else if let Some(text) = crate::follow::milestone(&event) {
+            } else if let Some(text) = crate::run_progress::milestone_line(&event) {
                 out.print(&format!("{text}\n"))?;
             }
         }
@@ -126,11 +146,11 @@ fn lines(app: &App, client: &Client) -> Said {
     })
 }
 
-fn read_keys(to: &Sender<News>) {
+fn read_keys(to: &Sender<ScreenEvent>) {
     while let Ok(event) = event::read() {
         let news = match event {
-            Event::Key(key) => News::Key(key),
-            Event::Resize(..) => News::Resized,
+            Event::Key(key) => ScreenEvent::Key(key),
+            Event::Resize(..) => ScreenEvent::Resized,
             _ => continue,
         };
         if to.send(news).is_err() {
@@ -138,16 +158,29 @@ fn read_keys(to: &Sender<News>) {
         }
     }
     // The terminal is gone, so nobody can press a key to quit.
-    let _nobody = to.send(News::End(1));
+    let _nobody = to.send(ScreenEvent::Signal(1));
 }
 
-fn listen_for_signals(to: &Sender<News>) -> Result<(), Failed> {
-    let broken = |it: std::io::Error| failed("io", format!("could not install the signal handlers: {it}"), "try again");
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(broken)?;
+fn listen_for_signals(to: &Sender<ScreenEvent>) -> Result<(), CommandError> {
+    let broken = |it: std::io::Error| {
+        command_error(
+            "io",
+            format!("could not install the signal handlers: {it}"),
+            "try again",
+        )
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(broken)?;
     let (mut ends, mut hung, mut breaks) = {
         let _inside = runtime.enter();
         let of = |kind| signal(kind).map_err(broken);
-        (of(SignalKind::terminate())?, of(SignalKind::hangup())?, of(SignalKind::interrupt())?)
+        (
+            of(SignalKind::terminate())?,
+            of(SignalKind::hangup())?,
+            of(SignalKind::interrupt())?,
+        )
     };
     let to = to.clone();
     std::thread::spawn(move || {
@@ -158,31 +191,48 @@ fn listen_for_signals(to: &Sender<News>) -> Result<(), Failed> {
                 _ = breaks.recv() => 130,
             }
         });
-        let _nobody = to.send(News::End(code));
+        let _nobody = to.send(ScreenEvent::Signal(code));
     });
     Ok(())
 }
 
 /// Starts a thread that does slow work in order, so that the screen never waits.
-fn run_errands(app: &App, to: &Sender<News>) -> Result<Sender<Errand>, Failed> {
+fn spawn_job_thread(
+    app: &CommandContext,
+    to: &Sender<ScreenEvent>,
+) -> Result<Sender<BackgroundJob>, CommandError> {
     let (client, to, (errands, todo)) = (app.client()?, to.clone(), channel());
     std::thread::spawn(move || {
         for errand in todo {
             let news = match errand {
-                Errand::Do(actions) => {
-                    let went = carry_out(&client, &actions);
-                    News::Done(actions, went)
+                BackgroundJob::Perform(actions) => {
+                    let went = perform_actions(&client, &actions);
+                    ScreenEvent::Done(actions, went)
                 }
-                Errand::Log(attempt, from) => {
-                    let call = Call::Transcript(input::Transcript { attempt, from, limit: PIECE });
-                    News::Log(attempt, ask::<Vec<LineView>>(&client, &call))
+                BackgroundJob::Log(attempt, from) => {
+                    let call = Call::Transcript(input::TranscriptQuery {
+                        attempt,
+                        from,
+                        limit: LOG_READ_RECORDS,
+                    });
+                    ScreenEvent::Log(
+                        attempt,
+                        call_running_daemon::<Vec<JournalRecordView>>(&client, &call),
+                    )
                 }
-                Errand::Diff(task, how) => {
-                    let call = Call::Diff(input::Diff { id: task.to_string(), since_review: how.since_review });
-                    News::Diff(task, how, ask::<DiffView>(&client, &call).map(|it| it.patch))
+                BackgroundJob::Diff(task, how) => {
+                    let call = Call::Diff(input::DiffInput {
+                        id: task.to_string(),
+                        since_review: how.is_since_review,
+                    });
+                    ScreenEvent::Diff(
+                        task,
+                        how,
+                        call_running_daemon::<DiffView>(&client, &call).map(|it| it.patch),
+                    )
                 }
-                Errand::Events(after) => News::Events(read_events(&client, after)),
-                Errand::Setup => News::Setup(Box::new(look_around(&client))),
+                BackgroundJob::Events(after) => ScreenEvent::Events(read_events(&client, after)),
+                BackgroundJob::Setup => ScreenEvent::Setup(Box::new(read_setup(&client))),
             };
             if to.send(news).is_err() {
                 return;
@@ -193,170 +243,207 @@ fn run_errands(app: &App, to: &Sender<News>) -> Result<Sender<Errand>, Failed> {
 }
 
 /// Performs a call without starting a daemon, because a person may have stopped it on purpose.
-fn ask<T: serde::de::DeserializeOwned>(client: &Client, call: &Call) -> Result<T, String> {
+fn call_running_daemon<T: serde::de::DeserializeOwned>(
+    client: &Client,
+    call: &Call,
+) -> Result<T, String> {
     match client.call_while_up(call) {
         Ok(Some(got)) => Ok(got.data),
         Ok(None) => Err("the daemon is not running; start it: regatta up".into()),
-        Err(failed) => Err(failed.words()),
+        Err(failed) => Err(failed.message()),
     }
 }
 
 /// Returns the events after a revision, with the revision of the last one.
 fn read_events(client: &Client, after: u64) -> Result<(u64, Vec<EventView>), String> {
     let mut events = Vec::new();
-    let read = client.events(after, false, |seen| {
-        if let Seen::Event(event) = seen {
+    let read = client.stream_events(after, false, |seen| {
+        if let EventStreamItem::Event(event) = seen {
             events.push(*event);
         }
         Ok(true)
     });
-    read.map_err(|it| it.words())?;
+    read.map_err(|it| it.message())?;
     Ok((events.last().map_or(after, |it| it.revision), events))
 }
 
 /// Reads how the daemon's machine is set up.
-fn look_around(client: &Client) -> Result<texts::Found, String> {
-    let doctor: DoctorView = ask(client, &Call::Doctor(input::Nothing {}))?;
-    let bridges: Vec<BridgeView> = ask(client, &Call::BridgeList(input::Nothing {}))?;
-    let policy: Vec<regatta_core::policy::Rule> = ask(client, &Call::PolicyList(input::Nothing {}))?;
-    let lists = vec![("Bridges", crate::words::bridges_text(&bridges)), ("Policy", crate::words::policy_text(&policy))];
-    Ok(texts::Found { doctor, lists })
+fn read_setup(client: &Client) -> Result<list_pages::SetupInfo, String> {
+    let doctor: DoctorView = call_running_daemon(client, &Call::Doctor(input::EmptyInput {}))?;
+    let bridges: Vec<BridgeView> =
+        call_running_daemon(client, &Call::BridgeList(input::EmptyInput {}))?;
+    let policy: Vec<regatta_core::policy::PolicyRule> =
+        call_running_daemon(client, &Call::PolicyList(input::EmptyInput {}))?;
+    let lists = vec![
+        ("Bridges", crate::commands::bridges_text(&bridges)),
+        ("Policy", crate::commands::policy_text(&policy)),
+    ];
+    Ok(list_pages::SetupInfo { doctor, lists })
 }
 
 /// Performs the same action for several items. Items that were answered in the meantime stay as
 /// they are and are reported.
-fn carry_out(client: &Client, actions: &[Action]) -> Result<String, String> {
+fn perform_actions(client: &Client, actions: &[PageAction]) -> Result<String, String> {
     let mut done = 0;
     let mut problem = None;
     for action in actions {
         let call = serde_json::to_vec(&action.input)
             .map_err(|it| it.to_string())
             .and_then(|input| Call::parse(&action.verb, &input).map_err(|it| it.message));
-        match call.and_then(|call| ask::<Value>(client, &call)) {
+        match call.and_then(|call| call_running_daemon::<Value>(client, &call)) {
             Ok(_) => done += 1,
             Err(why) => problem = Some(why),
         }
     }
-    let first = actions.first().map(|it| it.cli.as_str()).unwrap_or_default();
+    let first = actions
+        .first()
+        .map(|it| it.cli.as_str())
+        .unwrap_or_default();
     match (problem, actions.len()) {
         (None, 1) => Ok(format!("done · same from a shell: {first}")),
-        (None, many) => Ok(format!("answered {many} requests at once · same from a shell: {first}")),
+        (None, many) => Ok(format!(
+            "answered {many} requests at once · same from a shell: {first}"
+        )),
         (Some(why), 1) => Err(why),
         (Some(why), many) => Err(format!("answered {done} of {many} requests; {why}")),
     }
 }
 
 struct Screen {
-    heard: Receiver<News>,
-    wanted: line::Wanted,
-    errands: Sender<Errand>,
+    events: Receiver<ScreenEvent>,
+    wanted_topics: live_client::WantedTopics,
+    jobs: Sender<BackgroundJob>,
 }
 
 impl Screen {
-    fn run(self, model: &mut Model, terminal: &mut ratatui::DefaultTerminal) -> std::io::Result<u8> {
+    fn run(
+        self,
+        model: &mut ScreenModel,
+        terminal: &mut ratatui::DefaultTerminal,
+    ) -> std::io::Result<u8> {
         let (mut read_at, mut reading) = (Instant::now(), false);
         loop {
-            model.now_wall = u64::try_from(jiff::Timestamp::now().as_millisecond()).unwrap_or(0);
-            terminal.draw(|frame| draw::draw(model, frame))?;
+            model.now_unix_ms = u64::try_from(jiff::Timestamp::now().as_millisecond()).unwrap_or(0);
+            terminal.draw(|frame| draw::draw_screen(model, frame))?;
             let drawn = Instant::now();
             // Handle everything that arrives within the time of one frame before drawing.
-            let mut patience = TICK;
+            let mut patience = MAX_FRAME_INTERVAL;
             loop {
-                let news = match self.heard.recv_timeout(patience) {
+                let news = match self.events.recv_timeout(patience) {
                     Ok(news) => news,
                     Err(RecvTimeoutError::Timeout) => break,
                     Err(RecvTimeoutError::Disconnected) => return Ok(1),
                 };
-                let keyed = matches!(news, News::Key(_) | News::Resized);
-                reading &= !matches!(news, News::Log(..) | News::Events(..));
-                if let Some(code) = self.take(model, news) {
+                let keyed = matches!(news, ScreenEvent::Key(_) | ScreenEvent::Resized);
+                reading &= !matches!(news, ScreenEvent::Log(..) | ScreenEvent::Events(..));
+                if let Some(code) = self.on_event(model, news) {
                     return Ok(code);
                 }
-                if keyed || drawn.elapsed() >= FRAME {
+                if keyed || drawn.elapsed() >= MIN_FRAME_INTERVAL {
                     break;
                 }
-                patience = FRAME.saturating_sub(drawn.elapsed());
+                patience = MIN_FRAME_INTERVAL.saturating_sub(drawn.elapsed());
             }
-            if let (Page::Task(_), false) = (model.page, reading)
-                && read_at.elapsed() > READ_ON
+            if let (ScreenPage::Task(_), false) = (model.page, reading)
+                && read_at.elapsed() > LOG_READ_INTERVAL
             {
-                (read_at, reading) = (Instant::now(), self.read_log(model));
+                (read_at, reading) = (Instant::now(), self.request_log(model));
             }
-            if let (Page::Events, false) = (model.page, reading)
-                && read_at.elapsed() > READ_ON
-                && model.paused.is_none()
+            if let (ScreenPage::Events, false) = (model.page, reading)
+                && read_at.elapsed() > LOG_READ_INTERVAL
+                && model.paused_frames.is_none()
             {
-                (read_at, reading) = (Instant::now(), self.read_events(model));
+                (read_at, reading) = (Instant::now(), self.request_events(model));
             }
         }
     }
 
     /// Requests the next records of the task's log. Returns false if there is no log.
-    fn read_log(&self, model: &mut Model) -> bool {
+    fn request_log(&self, model: &mut ScreenModel) -> bool {
         let last = model.task.as_ref().and_then(|it| it.log);
         if last.is_some() && last != model.log.attempt {
-            let raw = model.log.raw;
-            model.log = pane::Log { raw, ..last.map(pane::Log::of).unwrap_or_default() };
+            let raw = model.log.is_raw;
+            model.log = transcript::LogPane {
+                is_raw: raw,
+                ..last
+                    .map(transcript::LogPane::for_attempt)
+                    .unwrap_or_default()
+            };
         }
         match model.log.attempt {
-            Some(attempt) => self.errands.send(Errand::Log(attempt, model.log.next)).is_ok(),
+            Some(attempt) => self
+                .jobs
+                .send(BackgroundJob::Log(attempt, model.log.next_record))
+                .is_ok(),
             None => false,
         }
     }
 
     /// Requests the next events.
-    fn read_events(&self, model: &Model) -> bool {
-        self.errands.send(Errand::Events(model.events.from(model.seq))).is_ok()
+    fn request_events(&self, model: &ScreenModel) -> bool {
+        self.jobs
+            .send(BackgroundJob::Events(model.events.read_after(model.seq)))
+            .is_ok()
     }
 
     /// Handles a message. Returns an exit code when the program is to end.
-    fn take(&self, model: &mut Model, news: News) -> Option<u8> {
+    fn on_event(&self, model: &mut ScreenModel, news: ScreenEvent) -> Option<u8> {
         match news {
-            News::Key(key) => {
-                for wish in keys::press(model, key) {
+            ScreenEvent::Key(key) => {
+                for wish in keys::on_key(model, key) {
                     match wish {
-                        Wish::Quit => return Some(0),
-                        Wish::Topics => self.wanted.set(model.topics()),
-                        Wish::Do(actions) => _ = self.errands.send(Errand::Do(actions)),
-                        Wish::Log => _ = self.read_log(model),
-                        Wish::Events => _ = self.read_events(model),
-                        Wish::Setup => _ = self.errands.send(Errand::Setup),
-                        Wish::Diff => {
-                            if let Page::Task(id) = model.page {
-                                let _gone = self.errands.send(Errand::Diff(id, model.how));
+                        ScreenRequest::Quit => return Some(0),
+                        ScreenRequest::SubscribeTopics => self.wanted_topics.set(model.topics()),
+                        ScreenRequest::Perform(actions) => {
+                            _ = self.jobs.send(BackgroundJob::Perform(actions))
+                        }
+                        ScreenRequest::ReadLog => _ = self.request_log(model),
+                        ScreenRequest::ReadEvents => _ = self.request_events(model),
+                        ScreenRequest::ReadSetup => _ = self.jobs.send(BackgroundJob::Setup),
+                        ScreenRequest::ReadDiff => {
+                            if let ScreenPage::Task(id) = model.page {
+                                let _gone =
+                                    self.jobs.send(BackgroundJob::Diff(id, model.diff_options));
                             }
                         }
                     }
                 }
             }
-            News::Resized => {}
-            News::Alive => model.link = model::Link::Live,
-            News::Heard { event, data } => hear(model, &event, &data),
-            News::Lost(why) => model.lost(why),
-            News::Log(attempt, piece) if model.log.attempt == Some(attempt) => match piece {
+            ScreenEvent::Resized => {}
+            ScreenEvent::Heartbeat => model.connection = model::ConnectionState::Live,
+            ScreenEvent::Message { event, data } => on_live_message(model, &event, &data),
+            ScreenEvent::Disconnected(why) => model.on_disconnected(why),
+            ScreenEvent::Log(attempt, piece) if model.log.attempt == Some(attempt) => match piece {
                 Ok(piece) => {
                     model.log.problem = None;
-                    model.log.take(&piece);
+                    model.log.append(&piece);
                 }
                 Err(why) => model.log.problem = Some(why),
             },
-            News::Log(..) => {}
-            News::Diff(task, how, patch) if model.page == Page::Task(task) => match patch {
-                Ok(patch) => model.diff = Diff::of(task, &patch, how),
-                Err(why) => model.diff.problem = Some(why),
-            },
-            News::Diff(..) => {}
-            News::Events(read) => model.events.take(read),
-            News::Setup(found) => match *found {
-                Ok(found) => model.setup = texts::Setup { found: Some(found), problem: None },
+            ScreenEvent::Log(..) => {}
+            ScreenEvent::Diff(task, how, patch) if model.page == ScreenPage::Task(task) => {
+                match patch {
+                    Ok(patch) => model.diff = DiffPane::from_patch(task, &patch, how),
+                    Err(why) => model.diff.problem = Some(why),
+                }
+            }
+            ScreenEvent::Diff(..) => {}
+            ScreenEvent::Events(read) => model.events.append(read),
+            ScreenEvent::Setup(found) => match *found {
+                Ok(found) => {
+                    model.setup = list_pages::SetupPage {
+                        info: Some(found),
+                        problem: None,
+                    }
+                }
                 Err(why) => model.setup.problem = Some(why),
             },
-            News::Done(actions, Ok(text)) => {
+            ScreenEvent::Done(actions, Ok(text)) => {
                 model.toast = Some((true, text));
-                model.sent(&actions);
+                model.remove_sent_drafts(&actions);
             }
-            News::Done(_, Err(why)) => model.toast = Some((false, why)),
-            News::End(code) => return Some(code),
+            ScreenEvent::Done(_, Err(why)) => model.toast = Some((false, why)),
+            ScreenEvent::Signal(code) => return Some(code),
         }
         None
     }
@@ -364,15 +451,26 @@ impl Screen {
 
 /// Applies a message of the stream to the model. A message that cannot be parsed comes from a
 /// daemon of another version.
-fn hear(model: &mut Model, event: &str, data: &str) {
+fn on_live_message(model: &mut ScreenModel, event: &str, data: &str) {
     if event == "reset" {
         let topics = serde_json::from_str::<Value>(data).ok();
-        let topics = topics.as_ref().and_then(|it| it.get("topics")?.as_array().cloned()).unwrap_or_default();
-        topics.iter().filter_map(|it| it.as_str()).for_each(|it| model.reset(it));
+        let topics = topics
+            .as_ref()
+            .and_then(|it| it.get("topics")?.as_array().cloned())
+            .unwrap_or_default();
+        topics
+            .iter()
+            .filter_map(|it| it.as_str())
+            .for_each(|it| model.clear_topic(it));
         return;
     }
     match serde_json::from_str(data) {
-        Ok(frame) => model.take(frame),
-        Err(_) => model.toast = Some((false, "the daemon has another version; restart it: regatta up --restart".into())),
+        Ok(frame) => model.on_frame(frame),
+        Err(_) => {
+            model.toast = Some((
+                false,
+                "the daemon has another version; restart it: regatta up --restart".into(),
+            ))
+        }
     }
 }

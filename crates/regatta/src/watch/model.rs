@@ -2,23 +2,23 @@
 
 use std::collections::BTreeMap;
 
-use regatta_api::page::{
-    Action, At, BarsView, ConversationPage, FilesView, HeadView, ItemView, LaneView, RowView, TaskPage, TeamPage,
-    TrainView,
+use regatta_api::live_view::{
+    AgentLaneView, ConversationPage, DisplayState, FleetSummaryView, InboxItemView, LaneBarsView,
+    PageAction, ProjectFilesView, QueuePage, TaskPage, TaskRowView, TeamPage,
 };
 use regatta_api::view::CostView;
 use regatta_core::ids::{ProjectName, TaskId};
-use regatta_core::order::natural;
+use regatta_core::natural_sort::compare;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::change::{Diff, Drafts, How};
-use super::pane::Log;
-use super::texts::{Events, Setup};
+use super::diff::{DiffPane, DiffViewOptions, DraftReview};
+use super::list_pages::{EventsPage, SetupPage};
+use super::transcript::LogPane;
 
 /// A page of the screen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Page {
+pub(super) enum ScreenPage {
     Now,
     Tasks,
     Queue,
@@ -33,28 +33,28 @@ pub(super) enum Page {
 }
 
 /// The pages with their names and the keys that open them after `g`, as on the web page.
-pub(super) const PAGES: [(char, Page, &str); 10] = [
-    ('n', Page::Now, "Now"),
-    ('t', Page::Tasks, "Tasks"),
-    ('q', Page::Queue, "Queue"),
-    ('f', Page::Files, "Files"),
-    ('c', Page::Cost, "Cost"),
-    ('a', Page::Agents, "Agents"),
-    ('m', Page::Team, "Team"),
-    ('v', Page::Conversations, "Conversations"),
-    ('e', Page::Events, "Events"),
-    ('s', Page::Setup, "Setup"),
+pub(super) const PAGES: [(char, ScreenPage, &str); 10] = [
+    ('n', ScreenPage::Now, "Now"),
+    ('t', ScreenPage::Tasks, "Tasks"),
+    ('q', ScreenPage::Queue, "Queue"),
+    ('f', ScreenPage::Files, "Files"),
+    ('c', ScreenPage::Cost, "Cost"),
+    ('a', ScreenPage::Agents, "Agents"),
+    ('m', ScreenPage::Team, "Team"),
+    ('v', ScreenPage::Conversations, "Conversations"),
+    ('e', ScreenPage::Events, "Events"),
+    ('s', ScreenPage::Setup, "Setup"),
 ];
 
-impl Page {
+impl ScreenPage {
     /// Returns the topic of the live stream that only this page needs.
     fn topic(self) -> Option<String> {
         match self {
-            Page::Cost => Some("cost".into()),
-            Page::Files => Some("files".into()),
-            Page::Team => Some("teams".into()),
-            Page::Conversations => Some("conversations".into()),
-            Page::Task(id) => Some(id.to_string()),
+            ScreenPage::Cost => Some("cost".into()),
+            ScreenPage::Files => Some("files".into()),
+            ScreenPage::Team => Some("teams".into()),
+            ScreenPage::Conversations => Some("conversations".into()),
+            ScreenPage::Task(id) => Some(id.to_string()),
             _ => None,
         }
     }
@@ -62,7 +62,7 @@ impl Page {
 
 /// The list of a page that receives the keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Focus {
+pub(super) enum ListFocus {
     Inbox,
     Lanes,
     Tasks,
@@ -71,29 +71,29 @@ pub(super) enum Focus {
 
 /// The pane of a task's page that receives the keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Side {
+pub(super) enum TaskPane {
     Log,
     Diff,
 }
 
 /// The state of the connection, which tells whether the data is current.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Link {
+pub(super) enum ConnectionState {
     /// No data has arrived yet.
-    Opening,
+    Connecting,
     Live,
     /// There is no connection to the daemon, for this reason.
-    Away(String),
+    Disconnected(String),
 }
 
 /// A dialog on top of the page.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Over {
+pub(super) enum Dialog {
     Help,
     /// Asks for a text that goes with an action.
-    Words {
-        action: Box<Action>,
-        group: Vec<Action>,
+    ActionText {
+        action: Box<PageAction>,
+        group: Vec<PageAction>,
         text: String,
     },
     /// A comment on a line of the diff, or on the whole. It is a draft until the work is sent back.
@@ -102,222 +102,246 @@ pub(super) enum Over {
         text: String,
     },
     /// Asks to confirm an action that cannot be undone.
-    Sure {
-        action: Box<Action>,
-        group: Vec<Action>,
+    Confirm {
+        action: Box<PageAction>,
+        group: Vec<PageAction>,
     },
     /// Asks for the text by which tasks are filtered.
     Filter {
-        before: String,
+        previous: String,
     },
 }
 
 /// Work that a key press requests from the thread of the screen.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Wish {
+pub(super) enum ScreenRequest {
     Quit,
     /// Perform an action, or the same action for several equal requests.
-    Do(Vec<Action>),
+    Perform(Vec<PageAction>),
     /// Subscribe to other topics.
-    Topics,
+    SubscribeTopics,
     /// Read a task's log or its diff.
-    Log,
-    Diff,
+    ReadLog,
+    ReadDiff,
     /// Read events, or how the daemon's machine is set up.
-    Events,
-    Setup,
+    ReadEvents,
+    ReadSetup,
 }
 
 /// An entity in a frame: topic, key and value.
 #[derive(Debug, Deserialize)]
-struct Part {
-    t: String,
-    k: String,
-    v: Value,
+struct FrameEntity {
+    #[serde(rename = "t")]
+    topic: String,
+    #[serde(rename = "k")]
+    key: String,
+    #[serde(rename = "v")]
+    value: Value,
 }
 
 /// Entities that arrived together over the stream.
 #[derive(Debug, Deserialize)]
-pub(super) struct Frame {
+pub(super) struct LiveFrame {
     seq: u64,
     /// The daemon's date.
-    at: u64,
-    p: Vec<Part>,
+    #[serde(rename = "at")]
+    sent_unix_ms: u64,
+    #[serde(rename = "p")]
+    entities: Vec<FrameEntity>,
 }
 
 #[derive(Debug)]
-pub(super) struct Model {
-    pub(super) page: Page,
-    pub(super) focus: Focus,
-    pub(super) side: Side,
-    pub(super) link: Link,
+pub(super) struct ScreenModel {
+    pub(super) page: ScreenPage,
+    pub(super) focus: ListFocus,
+    pub(super) pane: TaskPane,
+    pub(super) connection: ConnectionState,
     /// The daemon's date of the data on the screen.
-    pub(super) data_wall: Option<u64>,
+    pub(super) data_unix_ms: Option<u64>,
     /// This machine's date, from which ages are computed.
-    pub(super) now_wall: u64,
+    pub(super) now_unix_ms: u64,
     pub(super) seq: u64,
-    pub(super) head: Option<HeadView>,
-    pub(super) items: BTreeMap<String, ItemView>,
-    pub(super) lanes: BTreeMap<String, LaneView>,
-    pub(super) bars: BTreeMap<String, BarsView>,
-    pub(super) trains: BTreeMap<String, TrainView>,
+    pub(super) head: Option<FleetSummaryView>,
+    pub(super) items: BTreeMap<String, InboxItemView>,
+    pub(super) lanes: BTreeMap<String, AgentLaneView>,
+    pub(super) lane_bars: BTreeMap<String, LaneBarsView>,
+    pub(super) queues: BTreeMap<String, QueuePage>,
     /// The project whose repository contains the current directory.
     pub(super) own_project: Option<ProjectName>,
-    pub(super) rows: BTreeMap<String, RowView>,
+    pub(super) task_rows: BTreeMap<String, TaskRowView>,
     pub(super) cost: Option<CostView>,
-    pub(super) files: BTreeMap<String, FilesView>,
+    pub(super) files: BTreeMap<String, ProjectFilesView>,
     pub(super) teams: BTreeMap<String, TeamPage>,
-    pub(super) talks: BTreeMap<String, ConversationPage>,
-    pub(super) events: Events,
-    pub(super) setup: Setup,
+    pub(super) conversations: BTreeMap<String, ConversationPage>,
+    pub(super) events: EventsPage,
+    pub(super) setup: SetupPage,
     pub(super) task: Option<TaskPage>,
     /// The group key of the selected inbox card.
-    pub(super) chosen: Option<String>,
+    pub(super) selected_group_key: Option<String>,
     /// The selected task.
-    pub(super) row: Option<TaskId>,
+    pub(super) selected_task: Option<TaskId>,
     /// The scroll position of the focused list, if it has no selection.
     pub(super) scroll: usize,
     pub(super) filter: String,
-    pub(super) over: Option<Over>,
+    pub(super) dialog: Option<Dialog>,
     pub(super) toast: Option<(bool, String)>,
     /// Whether `g` was pressed, so that the next key selects a page.
-    pub(super) going: bool,
+    pub(super) is_choosing_page: bool,
     /// Frames that wait while the person has paused updates.
-    pub(super) paused: Option<Vec<Frame>>,
-    pub(super) log: Log,
-    pub(super) diff: Diff,
-    pub(super) how: How,
+    pub(super) paused_frames: Option<Vec<LiveFrame>>,
+    pub(super) log: LogPane,
+    pub(super) diff: DiffPane,
+    pub(super) diff_options: DiffViewOptions,
     /// Draft comments on each task's work.
-    pub(super) drafts: BTreeMap<TaskId, Drafts>,
-    pub(super) unicode: bool,
-    pub(super) colour: bool,
+    pub(super) drafts: BTreeMap<TaskId, DraftReview>,
+    pub(super) is_unicode: bool,
+    pub(super) has_colour: bool,
 }
 
 /// The largest number of frames that wait during a pause. When it is reached, the pause ends.
-const MOST_PAUSED: usize = 500;
+const MAX_PAUSED_FRAMES: usize = 500;
 
 /// Items that ask the same, longest waiting first.
-pub(super) struct Group<'a> {
+pub(super) struct InboxGroup<'a> {
     pub(super) key: &'a str,
-    pub(super) items: Vec<&'a ItemView>,
+    pub(super) items: Vec<&'a InboxItemView>,
 }
 
-impl Model {
-    pub(super) fn new(unicode: bool, colour: bool) -> Model {
-        Model {
-            page: Page::Now,
-            focus: Focus::Inbox,
-            side: Side::Log,
-            link: Link::Opening,
-            data_wall: None,
-            now_wall: 0,
+impl ScreenModel {
+    pub(super) fn new(is_unicode: bool, has_colour: bool) -> ScreenModel {
+        ScreenModel {
+            page: ScreenPage::Now,
+            focus: ListFocus::Inbox,
+            pane: TaskPane::Log,
+            connection: ConnectionState::Connecting,
+            data_unix_ms: None,
+            now_unix_ms: 0,
             seq: 0,
             head: None,
             items: BTreeMap::new(),
             lanes: BTreeMap::new(),
-            bars: BTreeMap::new(),
-            trains: BTreeMap::new(),
+            lane_bars: BTreeMap::new(),
+            queues: BTreeMap::new(),
             own_project: None,
-            rows: BTreeMap::new(),
+            task_rows: BTreeMap::new(),
             cost: None,
             files: BTreeMap::new(),
             teams: BTreeMap::new(),
-            talks: BTreeMap::new(),
-            events: Events::default(),
-            setup: Setup::default(),
+            conversations: BTreeMap::new(),
+            events: EventsPage::default(),
+            setup: SetupPage::default(),
             task: None,
-            chosen: None,
-            row: None,
+            selected_group_key: None,
+            selected_task: None,
             scroll: 0,
             filter: String::new(),
-            over: None,
+            dialog: None,
             toast: None,
-            going: false,
-            paused: None,
-            log: Log::default(),
-            diff: Diff::default(),
-            how: How::default(),
+            is_choosing_page: false,
+            paused_frames: None,
+            log: LogPane::default(),
+            diff: DiffPane::default(),
+            diff_options: DiffViewOptions::default(),
             drafts: BTreeMap::new(),
-            unicode,
-            colour,
+            is_unicode,
+            has_colour,
         }
     }
 
     /// Returns the topics that the current page needs.
     pub(super) fn topics(&self) -> String {
-        let own = self.page.topic().map_or(String::new(), |it| format!(",{it}"));
+        let own = self
+            .page
+            .topic()
+            .map_or(String::new(), |it| format!(",{it}"));
         format!("head,inbox,lanes,bars,queue,tasks{own}")
     }
 
     /// Applies a frame, or keeps it while updates are paused.
-    pub(super) fn take(&mut self, frame: Frame) {
-        self.link = Link::Live;
-        match &mut self.paused {
+    pub(super) fn on_frame(&mut self, frame: LiveFrame) {
+        self.connection = ConnectionState::Live;
+        match &mut self.paused_frames {
             Some(waiting) => {
-                if waiting.len() >= MOST_PAUSED {
+                if waiting.len() >= MAX_PAUSED_FRAMES {
                     // End the pause instead of using more and more memory.
-                    self.unpause();
-                    self.apply(frame);
+                    self.resume_updates();
+                    self.apply_frame(frame);
                 } else {
                     waiting.push(frame);
                 }
             }
-            None => self.apply(frame),
+            None => self.apply_frame(frame),
         }
     }
 
-    pub(super) fn unpause(&mut self) {
-        for frame in self.paused.take().unwrap_or_default() {
-            self.apply(frame);
+    pub(super) fn resume_updates(&mut self) {
+        for frame in self.paused_frames.take().unwrap_or_default() {
+            self.apply_frame(frame);
         }
     }
 
     /// Clears a topic before the daemon sends it again.
-    pub(super) fn reset(&mut self, topic: &str) {
+    pub(super) fn clear_topic(&mut self, topic: &str) {
         match topic {
             "inbox" => self.items.clear(),
             "lanes" => self.lanes.clear(),
-            "bars" => self.bars.clear(),
-            "queue" => self.trains.clear(),
-            "tasks" => self.rows.clear(),
+            "bars" => self.lane_bars.clear(),
+            "queue" => self.queues.clear(),
+            "tasks" => self.task_rows.clear(),
             "head" => self.head = None,
             "cost" => self.cost = None,
             "files" => self.files.clear(),
             "teams" => self.teams.clear(),
-            "conversations" => self.talks.clear(),
+            "conversations" => self.conversations.clear(),
             _ => self.task = None,
         }
     }
 
-    fn apply(&mut self, frame: Frame) {
-        (self.seq, self.data_wall) = (frame.seq, Some(frame.at));
-        for Part { t, k, v } in frame.p {
+    fn apply_frame(&mut self, frame: LiveFrame) {
+        (self.seq, self.data_unix_ms) = (frame.seq, Some(frame.sent_unix_ms));
+        for FrameEntity {
+            topic: t,
+            key: k,
+            value: v,
+        } in frame.entities
+        {
             match t.as_str() {
-                "head" => self.head = read(v),
-                "cost" => self.cost = read(v),
-                "inbox" => put(&mut self.items, k, v),
-                "lanes" => put(&mut self.lanes, k, v),
-                "bars" => put(&mut self.bars, k, v),
-                "queue" => put(&mut self.trains, k, v),
-                "tasks" => put(&mut self.rows, k, v),
-                "files" => put(&mut self.files, k, v),
-                "teams" => put(&mut self.teams, k, v),
-                "conversations" => put(&mut self.talks, k, v),
-                _ => self.task = read(v),
+                "head" => self.head = parse_value(v),
+                "cost" => self.cost = parse_value(v),
+                "inbox" => insert_parsed(&mut self.items, k, v),
+                "lanes" => insert_parsed(&mut self.lanes, k, v),
+                "bars" => insert_parsed(&mut self.lane_bars, k, v),
+                "queue" => insert_parsed(&mut self.queues, k, v),
+                "tasks" => insert_parsed(&mut self.task_rows, k, v),
+                "files" => insert_parsed(&mut self.files, k, v),
+                "teams" => insert_parsed(&mut self.teams, k, v),
+                "conversations" => insert_parsed(&mut self.conversations, k, v),
+                _ => self.task = parse_value(v),
             }
         }
-        if self.chosen.as_ref().is_some_and(|it| !self.items.values().any(|item| item.group == *it)) {
-            self.chosen = None;
+        if self
+            .selected_group_key
+            .as_ref()
+            .is_some_and(|it| !self.items.values().any(|item| item.group == *it))
+        {
+            self.selected_group_key = None;
         }
     }
 
     /// Removes drafts that were sent with successful actions.
-    pub(super) fn sent(&mut self, actions: &[Action]) {
+    pub(super) fn remove_sent_drafts(&mut self, actions: &[PageAction]) {
         for it in actions.iter().filter(|it| it.verb == "revise") {
-            let id = it.input.get("id").and_then(Value::as_str).and_then(|it| it.parse().ok());
+            let id = it
+                .input
+                .get("id")
+                .and_then(Value::as_str)
+                .and_then(|it| it.parse().ok());
             let text = it.input.get("text").and_then(Value::as_str);
             if let Some(id) = id
-                && self.drafts.get(&id).is_some_and(|it| Some(it.text().as_str()) == text)
+                && self
+                    .drafts
+                    .get(&id)
+                    .is_some_and(|it| Some(it.message().as_str()) == text)
             {
                 self.drafts.remove(&id);
             }
@@ -325,28 +349,31 @@ impl Model {
     }
 
     /// Records that the connection was lost. The data stays, and the screen shows its time.
-    pub(super) fn lost(&mut self, why: String) {
-        self.link = Link::Away(why);
+    pub(super) fn on_disconnected(&mut self, why: String) {
+        self.connection = ConnectionState::Disconnected(why);
     }
 
     /// Returns the inbox, grouped by request.
-    pub(super) fn groups(&self) -> Vec<Group<'_>> {
-        let mut items: Vec<&ItemView> = self.items.values().collect();
+    pub(super) fn groups(&self) -> Vec<InboxGroup<'_>> {
+        let mut items: Vec<&InboxItemView> = self.items.values().collect();
         items.sort_by_key(|it| (it.item.since_wall, it.item.id.clone()));
-        let mut groups: Vec<Group<'_>> = Vec::new();
+        let mut groups: Vec<InboxGroup<'_>> = Vec::new();
         for it in items {
             match groups.iter_mut().find(|group| group.key == it.group) {
                 Some(group) => group.items.push(it),
-                None => groups.push(Group { key: &it.group, items: vec![it] }),
+                None => groups.push(InboxGroup {
+                    key: &it.group,
+                    items: vec![it],
+                }),
             }
         }
         groups
     }
 
     /// Returns the group that digits answer: the selected one, or the only one.
-    pub(super) fn chosen_group(&self) -> Option<Group<'_>> {
+    pub(super) fn selected_group(&self) -> Option<InboxGroup<'_>> {
         let mut groups = self.groups();
-        match &self.chosen {
+        match &self.selected_group_key {
             Some(key) => groups.into_iter().find(|it| it.key == key),
             None if groups.len() == 1 => groups.pop(),
             None => None,
@@ -354,56 +381,81 @@ impl Model {
     }
 
     /// Returns the open request of a task's agent, if there is one.
-    pub(super) fn asked_by(&self, task: TaskId) -> Option<&ItemView> {
-        let asks = |it: &&ItemView| it.item.task == Some(task) && it.item.ask.is_some();
-        self.items.values().filter(asks).min_by_key(|it| (it.item.since_wall, it.item.id.clone()))
+    pub(super) fn request_of_task(&self, task: TaskId) -> Option<&InboxItemView> {
+        let asks = |it: &&InboxItemView| it.item.task == Some(task) && it.item.ask.is_some();
+        self.items
+            .values()
+            .filter(asks)
+            .min_by_key(|it| (it.item.since_wall, it.item.id.clone()))
     }
 
     /// Returns the tasks that pass the filter, most urgent first, then by number.
-    pub(super) fn shown_rows(&self) -> Vec<&RowView> {
+    pub(super) fn visible_rows(&self) -> Vec<&TaskRowView> {
         let wanted = self.filter.to_lowercase();
-        let passes = |it: &&RowView| {
+        let passes = |it: &&TaskRowView| {
             wanted.is_empty()
-                || [it.id.to_string(), it.subject.clone(), it.word.clone(), it.text.clone()]
-                    .iter()
-                    .chain(it.agent.as_ref().map(ToString::to_string).iter())
-                    .any(|part| part.to_lowercase().contains(&wanted))
+                || [
+                    it.id.to_string(),
+                    it.subject.clone(),
+                    it.word.clone(),
+                    it.text.clone(),
+                ]
+                .iter()
+                .chain(it.agent.as_ref().map(ToString::to_string).iter())
+                .any(|part| part.to_lowercase().contains(&wanted))
         };
-        let mut rows: Vec<&RowView> = self.rows.values().filter(passes).collect();
+        let mut rows: Vec<&TaskRowView> = self.task_rows.values().filter(passes).collect();
         // A failed task that is no longer in the inbox is not urgent.
-        let asks = |row: &RowView| self.items.values().any(|item| item.item.task == Some(row.id));
-        let urgency = |row: &RowView| if row.at == At::Failed && !asks(row) { At::Landed } else { row.at };
+        let asks = |row: &TaskRowView| {
+            self.items
+                .values()
+                .any(|item| item.item.task == Some(row.id))
+        };
+        let urgency = |row: &TaskRowView| {
+            if row.at == DisplayState::Failed && !asks(row) {
+                DisplayState::Landed
+            } else {
+                row.at
+            }
+        };
         rows.sort_by_key(|row| (urgency(row), row.id));
         rows
     }
 
     /// Returns the landing queues: the person's own project first, then queues that are not empty.
-    pub(super) fn shown_trains(&self) -> Vec<&TrainView> {
-        let mut trains: Vec<&TrainView> = self.trains.values().collect();
-        let is_own = |train: &TrainView| Some(&train.queue.project) == self.own_project.as_ref();
+    pub(super) fn visible_queues(&self) -> Vec<&QueuePage> {
+        let mut trains: Vec<&QueuePage> = self.queues.values().collect();
+        let is_own = |train: &QueuePage| Some(&train.queue.project) == self.own_project.as_ref();
         trains.sort_by_key(|train| (!is_own(train), train.queue.queue.is_empty()));
         trains
     }
 
     /// Returns the lanes, most urgent first.
-    pub(super) fn shown_lanes(&self) -> Vec<&LaneView> {
-        let mut lanes: Vec<&LaneView> = self.lanes.values().collect();
-        lanes.sort_by(|a, b| a.at.cmp(&b.at).then_with(|| natural(a.agent.as_str(), b.agent.as_str())));
+    pub(super) fn visible_lanes(&self) -> Vec<&AgentLaneView> {
+        let mut lanes: Vec<&AgentLaneView> = self.lanes.values().collect();
+        lanes.sort_by(|a, b| {
+            a.at.cmp(&b.at)
+                .then_with(|| compare(a.agent.as_str(), b.agent.as_str()))
+        });
         lanes
     }
 
     /// Returns the current date, as far as this machine knows it.
-    pub(super) fn wall(&self) -> u64 {
-        self.now_wall
+    pub(super) fn current_unix_ms(&self) -> u64 {
+        self.now_unix_ms
     }
 }
 
-fn read<T: serde::de::DeserializeOwned>(value: Value) -> Option<T> {
+fn parse_value<T: serde::de::DeserializeOwned>(value: Value) -> Option<T> {
     serde_json::from_value(value).ok()
 }
 
-fn put<T: serde::de::DeserializeOwned>(into: &mut BTreeMap<String, T>, key: String, value: Value) {
-    match read(value) {
+fn insert_parsed<T: serde::de::DeserializeOwned>(
+    into: &mut BTreeMap<String, T>,
+    key: String,
+    value: Value,
+) {
+    match parse_value(value) {
         Some(it) => into.insert(key, it),
         None => into.remove(&key),
     };

@@ -8,32 +8,40 @@ use serde_json::{Value, json};
 use crate::world::World;
 
 /// A scripted task that writes its files.
-fn task(id: &str, files: &[&str], after: &[&str]) -> Value {
-    let script: Vec<Value> =
-        files.iter().map(|it| json!({ "write": { "path": it, "text": format!("{id}\n") } })).collect();
+fn scripted_task(id: &str, files: &[&str], after: &[&str]) -> Value {
+    let script: Vec<Value> = files
+        .iter()
+        .map(|it| json!({ "write": { "path": it, "text": format!("{id}\n") } }))
+        .collect();
     json!({ "id": id, "subject": format!("Do {id}"), "files": files, "blocked_by": after, "script": script })
 }
 
-fn file(world: &World, tasks: &[Value]) -> String {
+fn plan_file(world: &World, tasks: &[Value]) -> String {
     let path = world.root.join("plan.json");
     std::fs::write(&path, json!(tasks).to_string()).unwrap();
     path.to_str().unwrap().to_owned()
 }
 
 fn run_plan(world: &World, tasks: &[Value], flags: &[&str]) -> (Value, i32) {
-    let plan = file(world, tasks);
-    let (mission, ran) = world.answer(&[&["run", &plan, "--wait", "--timeout", "300s"], flags].concat());
-    (mission, ran.code)
+    let plan = plan_file(world, tasks);
+    let (mission, ran) =
+        world.run_json_any_exit(&[&["run", &plan, "--wait", "--timeout", "300s"], flags].concat());
+    (mission, ran.exit_code)
 }
 
-const WAVES: [&str; 4] = ["--agents", "scripted", "--mode", "waves"];
+const WAVE_OPTIONS: [&str; 4] = ["--agents", "scripted", "--mode", "waves"];
 
-fn by_alias<'a>(mission: &'a Value, alias: &str) -> &'a Value {
-    mission["tasks"].as_array().unwrap().iter().find(|it| it["alias"] == alias).unwrap()
+fn task_by_alias<'a>(mission: &'a Value, alias: &str) -> &'a Value {
+    mission["tasks"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|it| it["alias"] == alias)
+        .unwrap()
 }
 
 /// Returns the starts and completions of tasks in the order of their events, by alias.
-fn story(world: &World, mission: &Value) -> Vec<(String, String)> {
+fn task_events(world: &World, mission: &Value) -> Vec<(String, String)> {
     let alias: BTreeMap<&str, &str> = mission["tasks"]
         .as_array()
         .unwrap()
@@ -43,7 +51,9 @@ fn story(world: &World, mission: &Value) -> Vec<(String, String)> {
     let told = |it: &Value| {
         let kind = it["kind"].as_str()?.to_owned();
         let name = alias.get(it["subject"].as_str()?)?;
-        ["task.started", "task.completed"].contains(&kind.as_str()).then(|| (kind, (*name).to_owned()))
+        ["task.started", "task.completed"]
+            .contains(&kind.as_str())
+            .then(|| (kind, (*name).to_owned()))
     };
     world.events().iter().filter_map(told).collect()
 }
@@ -51,24 +61,43 @@ fn story(world: &World, mission: &Value) -> Vec<(String, String)> {
 /// Task 1 is the first wave, tasks 2 and 3 are the second, task 4 the third and task 5 the fourth.
 #[test]
 fn five_dependent_tasks_run_in_four_waves() {
-    let world = World::set_up();
+    let world = World::with_project();
     let plan = [
-        task("1", &["src/models/user.go"], &[]),
-        task("2", &["src/auth/hash.go"], &["1"]),
-        task("3", &["src/auth/login.go"], &["1"]),
-        task("4", &["src/auth/jwt.go"], &["3"]),
-        task("5", &["tests/auth_flow.go"], &["2", "4"]),
+        scripted_task("1", &["src/models/user.go"], &[]),
+        scripted_task("2", &["src/auth/hash.go"], &["1"]),
+        scripted_task("3", &["src/auth/login.go"], &["1"]),
+        scripted_task("4", &["src/auth/jwt.go"], &["3"]),
+        scripted_task("5", &["tests/auth_flow.go"], &["2", "4"]),
     ];
-    let shown = world.ok(&["run", &file(&world, &plan), "--plan-only", "--mode", "waves"]);
-    assert!(shown.contains("5 tasks · 4 waves with a barrier"), "{shown}");
-    let (mission, code) = run_plan(&world, &plan, &WAVES);
+    let shown = world.run_ok(&[
+        "run",
+        &plan_file(&world, &plan),
+        "--plan-only",
+        "--mode",
+        "waves",
+    ]);
+    assert!(
+        shown.contains("5 tasks · 4 waves with a barrier"),
+        "{shown}"
+    );
+    let (mission, code) = run_plan(&world, &plan, &WAVE_OPTIONS);
     assert_eq!(code, 0, "{mission}");
-    let waves: Vec<u64> = ["1", "2", "3", "4", "5"].map(|it| by_alias(&mission, it)["wave"].as_u64().unwrap()).into();
+    let waves: Vec<u64> = ["1", "2", "3", "4", "5"]
+        .map(|it| task_by_alias(&mission, it)["wave"].as_u64().unwrap())
+        .into();
     assert_eq!(waves, [0, 1, 1, 2, 3]);
-    let story = story(&world, &mission);
-    let at = |kind: &str, name: &str| story.iter().position(|it| it.0 == kind && it.1 == name).unwrap();
+    let story = task_events(&world, &mission);
+    let at = |kind: &str, name: &str| {
+        story
+            .iter()
+            .position(|it| it.0 == kind && it.1 == name)
+            .unwrap()
+    };
     for (earlier, later) in [("1", "2"), ("1", "3"), ("2", "4"), ("3", "4"), ("4", "5")] {
-        assert!(at("task.completed", earlier) < at("task.started", later), "{earlier} before {later}: {story:?}");
+        assert!(
+            at("task.completed", earlier) < at("task.started", later),
+            "{earlier} before {later}: {story:?}"
+        );
     }
 }
 
@@ -76,55 +105,124 @@ fn five_dependent_tasks_run_in_four_waves() {
 /// this before it starts.
 #[test]
 fn a_task_that_shares_a_file_moves_to_a_second_sub_wave() {
-    let world = World::set_up();
+    let world = World::with_project();
     let plan = [
-        task("1", &["src/auth/middleware.go", "src/config/settings.go"], &[]),
-        task("2", &["src/limit.go"], &[]),
-        task("3", &["src/config/settings.go"], &[]),
+        scripted_task(
+            "1",
+            &["src/auth/middleware.go", "src/config/settings.go"],
+            &[],
+        ),
+        scripted_task("2", &["src/limit.go"], &[]),
+        scripted_task("3", &["src/config/settings.go"], &[]),
     ];
-    let path = file(&world, &plan);
-    let ran = world.run(&["run", &path, "--agents", "scripted", "--mode", "waves", "--wait", "--timeout", "120s"]);
-    assert_eq!(ran.code, 0, "{ran:?}");
-    let line = ran.err.lines().find(|it| it.contains("settings.go")).unwrap_or_else(|| panic!("{}", ran.err));
+    let path = plan_file(&world, &plan);
+    let ran = world.run(&[
+        "run",
+        &path,
+        "--agents",
+        "scripted",
+        "--mode",
+        "waves",
+        "--wait",
+        "--timeout",
+        "120s",
+    ]);
+    assert_eq!(ran.exit_code, 0, "{ran:?}");
+    let line = ran
+        .stderr
+        .lines()
+        .find(|it| it.contains("settings.go"))
+        .unwrap_or_else(|| panic!("{}", ran.stderr));
     let words: Vec<&str> = line.split_whitespace().collect();
-    assert_eq!(words, ["src/config/settings.go", "1", "1", "3", "in", "wave", "1.2"], "{}", ran.err);
-    let mission = world.json(&["show", "M1"]);
-    let story = story(&world, &mission);
-    let at = |kind: &str, name: &str| story.iter().position(|it| it.0 == kind && it.1 == name).unwrap();
+    assert_eq!(
+        words,
+        ["src/config/settings.go", "1", "1", "3", "in", "wave", "1.2"],
+        "{}",
+        ran.stderr
+    );
+    let mission = world.run_json(&["show", "M1"]);
+    let story = task_events(&world, &mission);
+    let at = |kind: &str, name: &str| {
+        story
+            .iter()
+            .position(|it| it.0 == kind && it.1 == name)
+            .unwrap()
+    };
     for first in ["1", "2"] {
-        assert!(at("task.completed", first) < at("task.started", "3"), "{story:?}");
+        assert!(
+            at("task.completed", first) < at("task.started", "3"),
+            "{story:?}"
+        );
     }
-    assert_eq!(world.read("src/config/settings.go"), "3\n");
+    assert_eq!(world.read_file("src/config/settings.go"), "3\n");
 }
 
 /// A wave lands as one commit whose trailers name every task. A single task of the wave can still
 /// be undone.
 #[test]
 fn a_wave_lands_as_one_commit_that_names_its_tasks() {
-    let world = World::set_up();
-    let tasks =
-        [task("a", &["letters/a"], &[]), task("b", &["letters/b"], &[]), task("c", &["letters/c"], &["a", "b"])];
+    let world = World::with_project();
+    let tasks = [
+        scripted_task("a", &["letters/a"], &[]),
+        scripted_task("b", &["letters/b"], &[]),
+        scripted_task("c", &["letters/c"], &["a", "b"]),
+    ];
     let plan = world.root.join("waves.json");
     let text = json!({ "title": "Letters", "commits": "wave", "task": tasks }).to_string();
     std::fs::write(&plan, text).unwrap();
     let plan = plan.to_str().unwrap();
-    let before = world.trunk().len();
-    let shown = world.ok(&["run", plan, "--plan-only"]);
-    assert!(shown.contains("2 waves with a barrier, each one commit"), "{shown}");
-    let error = world.refused(&["run", plan, "--mode", "flow"], 2);
-    assert!(error["message"].as_str().unwrap().contains("needs waves"), "{error}");
-    let (mission, ran) = world.answer(&["run", plan, "--agents", "scripted", "--wait", "--timeout", "300s"]);
-    assert_eq!(ran.code, 0, "{mission}");
-    assert_eq!(world.trunk().len(), before + 2);
+    let before = world.trunk_commits().len();
+    let shown = world.run_ok(&["run", plan, "--plan-only"]);
+    assert!(
+        shown.contains("2 waves with a barrier, each one commit"),
+        "{shown}"
+    );
+    let error = world.run_refused(&["run", plan, "--mode", "flow"], 2);
+    assert!(
+        error["message"].as_str().unwrap().contains("needs waves"),
+        "{error}"
+    );
+    let (mission, ran) = world.run_json_any_exit(&[
+        "run",
+        plan,
+        "--agents",
+        "scripted",
+        "--wait",
+        "--timeout",
+        "300s",
+    ]);
+    assert_eq!(ran.exit_code, 0, "{mission}");
+    assert_eq!(world.trunk_commits().len(), before + 2);
     let message = world.git(&["log", "-1", "--format=%B", "HEAD~1"]);
-    assert!(message.starts_with("Letters: wave 1 of M1\n\n- T1: Do a\n- T2: Do b\n"), "{message}");
-    let trailers = world.git(&["log", "-1", "--format=%(trailers:key=Regatta-Task,valueonly)", "HEAD~1"]);
-    assert_eq!(trailers.split_whitespace().collect::<Vec<_>>(), ["T1", "T2"]);
-    assert_eq!(world.git(&["log", "-1", "--format=%s", "HEAD"]), "Do c", "a wave of one is its task's commit");
-    world.ok(&["undo", "T1", "--wait"]);
-    assert_eq!((world.read("letters/b"), world.repo.join("letters/a").exists()), ("b\n".into(), false));
+    assert!(
+        message.starts_with("Letters: wave 1 of M1\n\n- T1: Do a\n- T2: Do b\n"),
+        "{message}"
+    );
+    let trailers = world.git(&[
+        "log",
+        "-1",
+        "--format=%(trailers:key=Regatta-Task,valueonly)",
+        "HEAD~1",
+    ]);
+    assert_eq!(
+        trailers.split_whitespace().collect::<Vec<_>>(),
+        ["T1", "T2"]
+    );
+    assert_eq!(
+        world.git(&["log", "-1", "--format=%s", "HEAD"]),
+        "Do c",
+        "a wave of one is its task's commit"
+    );
+    world.run_ok(&["undo", "T1", "--wait"]);
+    assert_eq!(
+        (
+            world.read_file("letters/b"),
+            world.repo.join("letters/a").exists()
+        ),
+        ("b\n".into(), false)
+    );
     // A flag on the command line overrides the plan's setting.
-    let shown = world.ok(&["run", plan, "--per-task-commits", "--plan-only"]);
+    let shown = world.run_ok(&["run", plan, "--per-task-commits", "--plan-only"]);
     assert!(!shown.contains("one commit"), "{shown}");
 }
 
@@ -135,64 +233,124 @@ fn q9_a_task_that_fails_validation_leaves_its_wave_and_lands_once_fixed() {
     let world = World::with_repo();
     // The checks pass for each task alone and fail for limit.txt and b.txt together.
     let check = "! { [ -f limit.txt ] && grep -q too-much b.txt 2>/dev/null; }";
-    world.write("regatta.toml", &format!("[project]\nname = \"shop\"\n[validation]\ncommands = [{check:?}]\n"));
-    world.ok(&["init", "--yes"]);
-    world.commit("Use regatta");
+    world.write_file(
+        "regatta.toml",
+        &format!("[project]\nname = \"shop\"\n[validation]\ncommands = [{check:?}]\n"),
+    );
+    world.run_ok(&["init", "--yes"]);
+    world.commit_all("Use regatta");
     let script = world.root.join("worker.sh");
     let body = "case $REGATTA_TASK in T1) echo x > limit.txt;; T3) echo x > c.txt;; \
-                T2) if [ -f limit.txt ]; then echo little > b.txt; else echo too-much > b.txt; fi;; esac";
+                T2) if [ -f limit.txt ]; then echo little > b.txt; else echo too-much > b.txt; \
+                fi;; esac";
     std::fs::write(&script, body).unwrap();
     let command = format!("sh {}", script.display());
-    world.json(&["agent", "add", "ann", "--runtime", "command", "--max-tasks", "3", "--command", &command]);
+    world.run_json(&[
+        "agent",
+        "add",
+        "ann",
+        "--runtime",
+        "command",
+        "--max-tasks",
+        "3",
+        "--command",
+        &command,
+    ]);
     let plain = |id: &str, file: &str, priority: u8| json!({ "id": id, "subject": format!("Do {id}"), "files": [file], "priority": priority });
-    let plan = [plain("a", "limit.txt", 0), plain("b", "b.txt", 2), plain("c", "c.txt", 1)];
-    let before = world.trunk().len();
+    let plan = [
+        plain("a", "limit.txt", 0),
+        plain("b", "b.txt", 2),
+        plain("c", "c.txt", 1),
+    ];
+    let before = world.trunk_commits().len();
     let (mission, code) = run_plan(&world, &plan, &["--agents", "ann", "--wave-commits"]);
     assert_eq!(code, 0, "{mission}");
-    assert_eq!(world.read("b.txt"), "little\n");
+    assert_eq!(world.read_file("b.txt"), "little\n");
     let subjects = world.git(&["log", "--reverse", "--format=%s", "-2"]);
-    assert_eq!(world.trunk().len(), before + 2, "{subjects}");
+    assert_eq!(world.trunk_commits().len(), before + 2, "{subjects}");
     assert_eq!(subjects, "plan: wave 1 of M1\nDo b");
-    let trailers = world.git(&["log", "-1", "--format=%(trailers:key=Regatta-Task,valueonly)", "HEAD~1"]);
-    assert_eq!(trailers.split_whitespace().collect::<Vec<_>>(), ["T1", "T3"]);
+    let trailers = world.git(&[
+        "log",
+        "-1",
+        "--format=%(trailers:key=Regatta-Task,valueonly)",
+        "HEAD~1",
+    ]);
+    assert_eq!(
+        trailers.split_whitespace().collect::<Vec<_>>(),
+        ["T1", "T3"]
+    );
 }
 
 /// W1: a task without files is not given to an agent. The run warns about the task before it
 /// starts, the wave closes without it, and the run ends by itself.
 #[test]
 fn w1_a_task_without_files_is_not_started_and_delays_no_independent_task() {
-    let world = World::set_up();
-    let mut bare = task("bare", &[], &[]);
+    let world = World::with_project();
+    let mut bare = scripted_task("bare", &[], &[]);
     bare["script"] = json!([{ "write": { "path": "bare.txt", "text": "x" } }]);
     let docs = json!({ "id": "docs", "subject": "Explain", "issue_type": "docs",
         "script": [{ "write": { "path": "README.md", "text": "words\n" } }] });
     let plan = [
-        task("good", &["a.go"], &[]),
+        scripted_task("good", &["a.go"], &[]),
         bare,
         docs,
-        task("next", &["b.go"], &["good"]),
-        task("behind", &["c.go"], &["bare"]),
+        scripted_task("next", &["b.go"], &["good"]),
+        scripted_task("behind", &["c.go"], &["bare"]),
     ];
-    let path = file(&world, &plan);
-    let ran = world.run(&[&["run", &path, "--wait", "--timeout", "120s"], &WAVES[..]].concat());
-    assert_eq!(ran.code, 8, "partly landed: {ran:?}");
-    assert!(ran.err.contains("warning: bare names no files and will not be given to an agent"), "{ran:?}");
-    let tasks = world.json(&["task", "list", "--all"]);
-    let word = |alias: &str| tasks.as_array().unwrap().iter().find(|it| it["alias"] == alias).unwrap()["word"].clone();
-    assert_eq!(["good", "docs", "next"].map(word), ["landed"; 3].map(Value::from));
-    assert_eq!(["bare", "behind"].map(word), ["waiting"; 2].map(Value::from));
-    assert!(world.ok(&["why", "T2"]).contains("it has no manifest"));
-    assert!(!story(&world, &world.json(&["show", "M1"])).iter().any(|it| it.1 == "bare" || it.1 == "behind"));
+    let path = plan_file(&world, &plan);
+    let ran = world.run(
+        &[
+            &["run", &path, "--wait", "--timeout", "120s"],
+            &WAVE_OPTIONS[..],
+        ]
+        .concat(),
+    );
+    assert_eq!(ran.exit_code, 8, "partly landed: {ran:?}");
+    assert!(
+        ran.stderr
+            .contains("warning: bare names no files and will not be given to an agent"),
+        "{ran:?}"
+    );
+    let tasks = world.run_json(&["task", "list", "--all"]);
+    let word = |alias: &str| {
+        tasks
+            .as_array()
+            .unwrap()
+            .iter()
+            .find(|it| it["alias"] == alias)
+            .unwrap()["word"]
+            .clone()
+    };
+    assert_eq!(
+        ["good", "docs", "next"].map(word),
+        ["landed"; 3].map(Value::from)
+    );
+    assert_eq!(
+        ["bare", "behind"].map(word),
+        ["waiting"; 2].map(Value::from)
+    );
+    assert!(world.run_ok(&["why", "T2"]).contains("it has no manifest"));
+    assert!(
+        !task_events(&world, &world.run_json(&["show", "M1"]))
+            .iter()
+            .any(|it| it.1 == "bare" || it.1 == "behind")
+    );
     // A plan with an unknown issue type is refused as a whole.
     let typed = json!({ "id": "x", "subject": "Odd", "issue_type": "epic", "files": ["x"] });
     let before = world.events().len();
-    let error = world.refused(&["run", &file(&world, &[typed]), "--agents", "scripted"], 2);
-    assert!(error["message"].as_str().unwrap().contains("epic"), "{error}");
+    let error = world.run_refused(
+        &["run", &plan_file(&world, &[typed]), "--agents", "scripted"],
+        2,
+    );
+    assert!(
+        error["message"].as_str().unwrap().contains("epic"),
+        "{error}"
+    );
     assert_eq!(world.events().len(), before);
 }
 
 /// A program that lists files when the prompt asks for paths, and otherwise writes those files.
-const FINDER: &str = r###"
+const FILE_FINDER: &str = r###"
 case "$1" in
 *"JSON array of paths"*nowhere*"## RULES"*) detail='no idea' ;;
 *"JSON array of paths"*) detail='[\"found.txt\", \"more/*\"]' ;;
@@ -205,11 +363,19 @@ printf '{"type":"completion","status":"done","detail":"%s"}' "$detail" > "$REGAT
 /// prints the files before any task starts.
 #[test]
 fn missing_manifests_are_filled_before_the_start() {
-    let world = World::set_up();
+    let world = World::with_project();
     let script = world.root.join("finder.sh");
-    std::fs::write(&script, FINDER).unwrap();
+    std::fs::write(&script, FILE_FINDER).unwrap();
     let command = format!("sh {} {{prompt}}", script.display());
-    world.json(&["agent", "add", "finder", "--runtime", "command", "--command", &command]);
+    world.run_json(&[
+        "agent",
+        "add",
+        "finder",
+        "--runtime",
+        "command",
+        "--command",
+        &command,
+    ]);
     let lacks = |id: &str, subject: &str| json!({ "id": id, "subject": subject });
     let plan = [
         lacks("one", "Write what is needed"),
@@ -217,37 +383,75 @@ fn missing_manifests_are_filled_before_the_start() {
             "expects": "report", "agent": "finder" }),
         lacks("three", "Write what is nowhere"),
     ];
-    let path = file(&world, &plan);
-    let ran = world.run(&["run", &path, "--agents", "finder", "--fill-manifests", "--wait", "--timeout", "120s"]);
-    assert_eq!(ran.code, 8, "one task is not done: {ran:?}");
-    let place = |text: &str| ran.err.find(text).unwrap_or_else(|| panic!("{text}: {}", ran.err));
-    assert!(place("finding the files of 2 tasks") < place("T1 \"Write what is needed\": found.txt, more/*"), "{ran:?}");
-    assert!(place("T2 has no files yet: ") < place("plan \"plan\"  3 tasks"), "{ran:?}");
-    let shown = |id: &str| world.json(&["show", id]);
-    assert_eq!((&shown("T1")["word"], &shown("T1")["files"]), (&json!("landed"), &json!(["found.txt", "more/*"])));
-    assert_eq!((world.read("found.txt"), world.read("more/a.txt")), ("found\n".into(), "more\n".into()));
+    let path = plan_file(&world, &plan);
+    let ran = world.run(&[
+        "run",
+        &path,
+        "--agents",
+        "finder",
+        "--fill-manifests",
+        "--wait",
+        "--timeout",
+        "120s",
+    ]);
+    assert_eq!(ran.exit_code, 8, "one task is not done: {ran:?}");
+    let place = |text: &str| {
+        ran.stderr
+            .find(text)
+            .unwrap_or_else(|| panic!("{text}: {}", ran.stderr))
+    };
+    assert!(
+        place("finding the files of 2 tasks")
+            < place("T1 \"Write what is needed\": found.txt, more/*"),
+        "{ran:?}"
+    );
+    assert!(
+        place("T2 has no files yet: ") < place("plan \"plan\"  3 tasks"),
+        "{ran:?}"
+    );
+    let shown = |id: &str| world.run_json(&["show", id]);
+    assert_eq!(
+        (&shown("T1")["word"], &shown("T1")["files"]),
+        (&json!("landed"), &json!(["found.txt", "more/*"]))
+    );
+    assert_eq!(
+        (world.read_file("found.txt"), world.read_file("more/a.txt")),
+        ("found\n".into(), "more\n".into())
+    );
     let looked = shown("T4");
     assert_eq!(
         (&looked["effort"], &looked["explores"], &looked["word"]),
         (&json!("low"), &json!("T1"), &json!("done"))
     );
-    assert_eq!(shown("T5")["word"], "failed", "a search fails after three useless answers");
-    assert_eq!((&shown("T2")["word"], &shown("T2")["blocked_by"]), (&json!("waiting"), &json!([])));
-    assert!(world.ok(&["why", "T2"]).contains("it has no manifest"));
+    assert_eq!(
+        shown("T5")["word"],
+        "failed",
+        "a search fails after three useless answers"
+    );
+    assert_eq!(
+        (&shown("T2")["word"], &shown("T2")["blocked_by"]),
+        (&json!("waiting"), &json!([]))
+    );
+    assert!(world.run_ok(&["why", "T2"]).contains("it has no manifest"));
     // No task started before all searches had ended.
     let events = world.events();
-    let at = |kind: &str, id: &str| events.iter().position(|it| it["kind"] == kind && it["subject"] == id).unwrap();
+    let at = |kind: &str, id: &str| {
+        events
+            .iter()
+            .position(|it| it["kind"] == kind && it["subject"] == id)
+            .unwrap()
+    };
     assert!(at("task.failed", "T5") < at("task.started", "T1"));
     // Tasks that already wait on the board get the same warning.
-    world.json(&["add", "Write what is nowhere again"]);
+    world.run_json(&["add", "Write what is nowhere again"]);
     let ran = world.run(&["run", "--yes", "--plan-only", "--agents", "finder"]);
-    assert!(ran.err.contains("T6 names no files"), "{ran:?}");
+    assert!(ran.stderr.contains("T6 names no files"), "{ran:?}");
 }
 
 /// A trunk that is behind its upstream gives a warning in the attempt's gates and stops nothing.
 #[test]
 fn a_stale_base_gives_a_warning_and_stops_nothing() {
-    let world = World::set_up();
+    let world = World::with_project();
     let (remote, other) = (world.root.join("remote.git"), world.root.join("other"));
     let (remote_name, other_name) = (remote.to_str().unwrap(), other.to_str().unwrap());
     world.git(&["clone", "-q", "--bare", ".", remote_name]);
@@ -255,28 +459,50 @@ fn a_stale_base_gives_a_warning_and_stops_nothing() {
     world.git(&["clone", "-q", remote_name, other_name]);
     std::fs::write(other.join("theirs.txt"), "x\n").unwrap();
     world.git_in(&other, &["add", "-A"]);
-    world.git_in(&other, &["-c", "user.name=eve", "-c", "user.email=eve@example.org", "commit", "-q", "-m", "Theirs"]);
+    world.git_in(
+        &other,
+        &[
+            "-c",
+            "user.name=eve",
+            "-c",
+            "user.email=eve@example.org",
+            "commit",
+            "-q",
+            "-m",
+            "Theirs",
+        ],
+    );
     world.git_in(&other, &["push", "-q", "origin", "main"]);
     world.git(&["fetch", "-q", "origin"]);
     world.git(&["branch", "-q", "--set-upstream-to=origin/main", "main"]);
-    let (mission, code) = run_plan(&world, &[task("a", &["a.go"], &[])], &["--agents", "scripted"]);
+    let (mission, code) = run_plan(
+        &world,
+        &[scripted_task("a", &["a.go"], &[])],
+        &["--agents", "scripted"],
+    );
     assert_eq!(code, 0, "{mission}");
-    let shown = world.json(&["show", "T1"]);
+    let shown = world.run_json(&["show", "T1"]);
     let gates = shown["attempts"][0]["gates"].as_array().unwrap();
-    let base = gates.iter().find(|it| it["gate"] == "base_sync").unwrap_or_else(|| panic!("{shown}"));
+    let base = gates
+        .iter()
+        .find(|it| it["gate"] == "base_sync")
+        .unwrap_or_else(|| panic!("{shown}"));
     assert_eq!(base["says"], "warn", "{base}");
-    assert!(base["reason"].as_str().unwrap().contains("origin/main"), "{base}");
+    assert!(
+        base["reason"].as_str().unwrap().contains("origin/main"),
+        "{base}"
+    );
 }
 
 /// The prompt and the briefing list those files of the task that the previous wave changed.
 #[test]
 fn the_prompt_lists_the_files_that_the_previous_wave_changed() {
-    let world = World::set_up();
+    let world = World::with_project();
     let script = world.root.join("told.sh");
     let body = r#"printf '%s' "$1" > "$REGATTA_RESULT.prompt"; cp .regatta/briefing.md "$REGATTA_RESULT.brief"
 echo "$REGATTA_TASK" >> shared.txt"#;
     std::fs::write(&script, body).unwrap();
-    world.json(&[
+    world.run_json(&[
         "agent",
         "add",
         "ann",
@@ -292,15 +518,28 @@ echo "$REGATTA_TASK" >> shared.txt"#;
     let (mission, code) = run_plan(&world, &plan, &["--agents", "ann", "--mode", "waves"]);
     assert_eq!(code, 0, "{mission}");
     let left = |attempt: &str, ending: &str| {
-        let outbox = world.data.join("attempts").join(attempt).join("outbox");
-        let files: Vec<_> = std::fs::read_dir(&outbox).unwrap().flatten().map(|it| it.path()).collect();
-        let file = files.iter().find(|it| it.extension().is_some_and(|it| it == ending)).unwrap();
+        let outbox = world.data_dir.join("attempts").join(attempt).join("outbox");
+        let files: Vec<_> = std::fs::read_dir(&outbox)
+            .unwrap()
+            .flatten()
+            .map(|it| it.path())
+            .collect();
+        let file = files
+            .iter()
+            .find(|it| it.extension().is_some_and(|it| it == ending))
+            .unwrap();
         std::fs::read_to_string(file).unwrap()
     };
     assert!(!left("A1", "prompt").contains("CHANGED BEFORE YOU"));
     let (prompt, brief) = (left("A2", "prompt"), left("A2", "brief"));
-    assert!(prompt.contains("## CHANGED BEFORE YOU") && prompt.contains("\n- shared.txt\n"), "{prompt}");
-    assert!(brief.contains("- warning: the wave before changed shared.txt"), "{brief}");
+    assert!(
+        prompt.contains("## CHANGED BEFORE YOU") && prompt.contains("\n- shared.txt\n"),
+        "{prompt}"
+    );
+    assert!(
+        brief.contains("- warning: the wave before changed shared.txt"),
+        "{brief}"
+    );
 }
 
 /// A landing copies files and runs the setup commands as a workspace does, so the checks may need
@@ -308,40 +547,50 @@ echo "$REGATTA_TASK" >> shared.txt"#;
 #[test]
 fn a_landing_is_set_up_like_a_workspace() {
     let world = World::with_repo();
-    world.write(".gitignore", "*.env\n");
-    world.write(
+    world.write_file(".gitignore", "*.env\n");
+    world.write_file(
         "regatta.toml",
         "[project]\nname = \"shop\"\n[validation]\ncommands = [\"grep -q SECRET made.env\"]\n\
         [workspace]\ncopy = [\"local.env\"]\nsetup = [\"cp local.env made.env\"]\n",
     );
-    world.write("local.env", "SECRET=1\n");
-    world.ok(&["init", "--yes"]);
-    world.commit("Use regatta");
-    let (mission, code) = run_plan(&world, &[task("a", &["a.go"], &[])], &["--agents", "scripted"]);
+    world.write_file("local.env", "SECRET=1\n");
+    world.run_ok(&["init", "--yes"]);
+    world.commit_all("Use regatta");
+    let (mission, code) = run_plan(
+        &world,
+        &[scripted_task("a", &["a.go"], &[])],
+        &["--agents", "scripted"],
+    );
     assert_eq!(code, 0, "{mission}");
-    assert_eq!(world.git(&["show", "--name-only", "--format=", "HEAD"]), "a.go");
+    assert_eq!(
+        world.git(&["show", "--name-only", "--format=", "HEAD"]),
+        "a.go"
+    );
 }
 
 /// A small random number generator. The same seed gives the same plan.
-struct Dice(u64);
+struct PlanRng(u64);
 
-impl Dice {
+impl PlanRng {
     fn below(&mut self, end: u64) -> u64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        self.0 = self
+            .0
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
         (self.0 >> 33) % end
     }
 }
 
 /// The manifest and the blockers of a task.
-struct Known {
+struct TaskManifest {
     files: Vec<String>,
-    after: Vec<usize>,
+    blocked_by: Vec<usize>,
 }
 
 /// Returns sixty tasks. Each has a file of its own, some also share a file or cover a whole
 /// directory, and each has up to three earlier tasks as blockers.
-fn random_plan(seed: u64) -> (Vec<Value>, Vec<Known>) {
-    let mut dice = Dice(seed);
+fn random_plan(seed: u64) -> (Vec<Value>, Vec<TaskManifest>) {
+    let mut dice = PlanRng(seed);
     let (mut tasks, mut known) = (Vec::new(), Vec::new());
     for at in 0..60_usize {
         let mut files = vec![format!("own/{at}.txt")];
@@ -354,7 +603,9 @@ fn random_plan(seed: u64) -> (Vec<Value>, Vec<Known>) {
             }
             1 => {
                 let dir = dice.below(3);
-                script.push(json!({ "write": { "path": format!("all/{dir}/{at}.txt"), "text": "x\n" } }));
+                script.push(
+                    json!({ "write": { "path": format!("all/{dir}/{at}.txt"), "text": "x\n" } }),
+                );
                 files.push(format!("all/{dir}/*"));
             }
             2 => files.push(format!("all/{}/never.txt", dice.below(3))),
@@ -365,17 +616,26 @@ fn random_plan(seed: u64) -> (Vec<Value>, Vec<Known>) {
         let names: Vec<String> = after.iter().map(|it| format!("t{it}")).collect();
         tasks.push(json!({ "id": format!("t{at}"), "subject": format!("Do {at}"), "files": files, "blocked_by": names,
             "priority": dice.below(4), "script": script }));
-        known.push(Known { files, after: after.into_iter().collect() });
+        known.push(TaskManifest {
+            files,
+            blocked_by: after.into_iter().collect(),
+        });
     }
     (tasks, known)
 }
 
 /// Returns whether two manifests have a file in common. It understands only the patterns that
 /// [`random_plan`] writes.
-fn overlap(a: &Known, b: &Known) -> bool {
-    let covers =
-        |pattern: &str, file: &str| pattern == file || pattern.strip_suffix('*').is_some_and(|it| file.starts_with(it));
-    a.files.iter().any(|x| b.files.iter().any(|y| covers(x, y) || covers(y, x)))
+fn manifests_overlap(a: &TaskManifest, b: &TaskManifest) -> bool {
+    let covers = |pattern: &str, file: &str| {
+        pattern == file
+            || pattern
+                .strip_suffix('*')
+                .is_some_and(|it| file.starts_with(it))
+    };
+    a.files
+        .iter()
+        .any(|x| b.files.iter().any(|y| covers(x, y) || covers(y, x)))
 }
 
 /// J5, L1: sixty tasks with eight workers, in both modes. The event log shows that every blocker
@@ -384,30 +644,56 @@ fn overlap(a: &Known, b: &Known) -> bool {
 #[test]
 fn j5_sixty_random_tasks_never_start_early_or_share_files() {
     for (mode, seed) in [("flow", 7), ("waves", 8)] {
-        let world = World::set_up();
+        let world = World::with_project();
         for nth in 0..8 {
-            world.json(&["agent", "add", &format!("w{nth}"), "--runtime", "scripted"]);
+            world.run_json(&["agent", "add", &format!("w{nth}"), "--runtime", "scripted"]);
         }
         let (plan, known) = random_plan(seed);
         let (mission, code) = run_plan(&world, &plan, &["--mode", mode, "--max-workers", "8"]);
         assert_eq!(code, 0, "{mode}: {}", mission["summary"]);
         let tasks = mission["tasks"].as_array().unwrap();
         let place = |it: &Value| it["alias"].as_str().unwrap()[1..].parse::<usize>().unwrap();
-        let places: BTreeMap<&str, usize> = tasks.iter().map(|it| (it["id"].as_str().unwrap(), place(it))).collect();
-        let step = |it: &Value| (it["wave"].as_u64().unwrap(), it["sub_wave"].as_u64().unwrap_or(0));
-        let steps: BTreeMap<usize, (u64, u64)> = tasks.iter().map(|it| (place(it), step(it))).collect();
+        let places: BTreeMap<&str, usize> = tasks
+            .iter()
+            .map(|it| (it["id"].as_str().unwrap(), place(it)))
+            .collect();
+        let step = |it: &Value| {
+            (
+                it["wave"].as_u64().unwrap(),
+                it["sub_wave"].as_u64().unwrap_or(0),
+            )
+        };
+        let steps: BTreeMap<usize, (u64, u64)> =
+            tasks.iter().map(|it| (place(it), step(it))).collect();
         let (mut at_work, mut done): (BTreeSet<usize>, BTreeSet<usize>) = Default::default();
         let (mut attempts, mut most) = (0_usize, 0);
         for event in world.events() {
-            let at = event["subject"].as_str().and_then(|it| places.get(it)).copied();
+            let at = event["subject"]
+                .as_str()
+                .and_then(|it| places.get(it))
+                .copied();
             match (event["kind"].as_str().unwrap(), at) {
                 ("task.started", Some(at)) => {
-                    assert!(known[at].after.iter().all(|it| done.contains(it)), "{mode}: t{at} is early");
-                    let other = at_work.iter().find(|it| overlap(&known[at], &known[**it]));
-                    assert_eq!(other, None, "{mode}: t{at} shares a file with a running task");
+                    assert!(
+                        known[at].blocked_by.iter().all(|it| done.contains(it)),
+                        "{mode}: t{at} is early"
+                    );
+                    let other = at_work
+                        .iter()
+                        .find(|it| manifests_overlap(&known[at], &known[**it]));
+                    assert_eq!(
+                        other, None,
+                        "{mode}: t{at} shares a file with a running task"
+                    );
                     if mode == "waves" {
-                        let early = steps.iter().find(|it| *it.1 < steps[&at] && !done.contains(it.0));
-                        assert_eq!(early, None, "t{at} started before the steps before {:?} were done", steps[&at]);
+                        let early = steps
+                            .iter()
+                            .find(|it| *it.1 < steps[&at] && !done.contains(it.0));
+                        assert_eq!(
+                            early, None,
+                            "t{at} started before the steps before {:?} were done",
+                            steps[&at]
+                        );
                     }
                     at_work.insert(at);
                 }
@@ -415,11 +701,17 @@ fn j5_sixty_random_tasks_never_start_early_or_share_files() {
                 // task.
                 ("task.returned", Some(at)) => {
                     println!("{mode}: t{at} came back: {}", event["data"]["reason"]);
-                    assert!(at_work.remove(&at), "{mode}: t{at} was returned but did not run");
+                    assert!(
+                        at_work.remove(&at),
+                        "{mode}: t{at} was returned but did not run"
+                    );
                 }
                 // A task keeps its files until it has landed.
                 ("task.completed", Some(at)) => {
-                    assert!(at_work.remove(&at) && done.insert(at), "{mode}: t{at} completed twice or without a start");
+                    assert!(
+                        at_work.remove(&at) && done.insert(at),
+                        "{mode}: t{at} completed twice or without a start"
+                    );
                 }
                 ("attempt.started", _) => attempts += 1,
                 ("attempt.ended", _) => attempts -= 1,
@@ -429,6 +721,10 @@ fn j5_sixty_random_tasks_never_start_early_or_share_files() {
         }
         assert_eq!((done.len(), attempts), (60, 0), "{mode}");
         assert!((2..=8).contains(&most), "{mode}: {most} attempts at once");
-        assert_eq!(world.trunk().len(), 2 + 60, "{mode}: one commit each");
+        assert_eq!(
+            world.trunk_commits().len(),
+            2 + 60,
+            "{mode}: one commit each"
+        );
     }
 }

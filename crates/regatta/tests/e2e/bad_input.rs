@@ -4,13 +4,13 @@
 use regatta_api::VERBS;
 use serde_json::{Value, json};
 
-use crate::http::Door;
-use crate::world::{World, run, text, words};
+use crate::http::ApiClient;
+use crate::world::{World, path_text, run_command, split_words};
 
 /// Each invalid command line exits with 2 and prints one JSON error.
 #[test]
 fn invalid_command_lines_exit_with_2() {
-    let world = World::set_up();
+    let world = World::with_project();
     let before = world.events();
     for line in [
         "--nope",
@@ -61,7 +61,7 @@ fn invalid_command_lines_exit_with_2() {
         "--color purple status",
         "-C /nowhere status",
     ] {
-        let error = world.refused(&words(line), 2);
+        let error = world.run_refused(&split_words(line), 2);
         let message = error["message"].as_str().unwrap();
         assert!(message.len() < 2_000, "{line}: {message}");
     }
@@ -71,7 +71,7 @@ fn invalid_command_lines_exit_with_2() {
 /// An unknown id or name exits with 1 and the error code of its kind.
 #[test]
 fn unknown_ids_and_names_exit_with_1() {
-    let world = World::set_up();
+    let world = World::with_project();
     for (line, code) in [
         ("show T999", "no_such_task"),
         ("why T999", "no_such_task"),
@@ -90,7 +90,7 @@ fn unknown_ids_and_names_exit_with_1() {
         ("status --project nowhere", "no_such_project"),
         ("task add x --files a --project nowhere", "no_such_project"),
     ] {
-        let error = world.refused(&words(line), 1);
+        let error = world.run_refused(&split_words(line), 1);
         assert_eq!(error["code"], code, "{line}: {error}");
     }
 }
@@ -98,66 +98,109 @@ fn unknown_ids_and_names_exit_with_1() {
 /// A plan is imported completely or not at all, and the error names the fault.
 #[test]
 fn a_bad_plan_creates_nothing() {
-    let world = World::set_up();
+    let world = World::with_project();
     for (plan, words) in [
         ("", "no [[task]]"),
         ("[[task]]\n", "missing field `subject`"),
-        ("[[task]]\nsubject = \"x\"\ncolour = \"red\"\n", "unknown field `colour`"),
-        ("[[task]]\nsubject = \"x\"\nblocked_by = [\"y\"]\n", "not in the plan"),
-        ("[[task]]\nsubject = \"x\"\nid = \"x\"\nblocked_by = [\"x\"]\n", "is blocked by itself"),
-        ("[[task]]\nsubject = \"x\"\nfiles = [\"/abs\"]\n", "absolute"),
-        ("[[task]]\nsubject = \"x\"\nscript = [{ fly = true }]\n", ":3:11: invalid script"),
-        ("[[task]]\nsubject = \"x\"\npriority = \"high\"\n", "priority"),
+        (
+            "[[task]]\nsubject = \"x\"\ncolour = \"red\"\n",
+            "unknown field `colour`",
+        ),
+        (
+            "[[task]]\nsubject = \"x\"\nblocked_by = [\"y\"]\n",
+            "not in the plan",
+        ),
+        (
+            "[[task]]\nsubject = \"x\"\nid = \"x\"\nblocked_by = [\"x\"]\n",
+            "is blocked by itself",
+        ),
+        (
+            "[[task]]\nsubject = \"x\"\nfiles = [\"/abs\"]\n",
+            "absolute",
+        ),
+        (
+            "[[task]]\nsubject = \"x\"\nscript = [{ fly = true }]\n",
+            ":3:11: invalid script",
+        ),
+        (
+            "[[task]]\nsubject = \"x\"\npriority = \"high\"\n",
+            "priority",
+        ),
         ("not toml at all", ":1:5: this is not TOML"),
     ] {
-        let path = world.plan(plan);
-        for words_of in [vec!["run", &path, "--agents", "scripted"], vec!["task", "import", &path]] {
-            let error = world.refused(&words_of, 2);
-            assert!(error["message"].as_str().unwrap().contains(words), "{plan}: {error}");
+        let path = world.write_plan(plan);
+        for words_of in [
+            vec!["run", &path, "--agents", "scripted"],
+            vec!["task", "import", &path],
+        ] {
+            let error = world.run_refused(&words_of, 2);
+            assert!(
+                error["message"].as_str().unwrap().contains(words),
+                "{plan}: {error}"
+            );
         }
     }
     let json = world.root.join("plan.json");
     for plan in ["{", "[]", "{\"task\": {}}", "[{\"subject\": 1}]", "null"] {
         std::fs::write(&json, plan).unwrap();
-        world.refused(&["run", text(&json), "--agents", "scripted"], 2);
+        world.run_refused(&["run", path_text(&json), "--agents", "scripted"], 2);
     }
     std::fs::write(&json, [0xff, 0xfe, 0x00]).unwrap();
-    world.refused(&["run", text(&json)], 2);
-    world.refused(&["run", text(&world.repo)], 2);
-    assert_eq!(world.json(&["task", "list", "--all"]), json!([]));
+    world.run_refused(&["run", path_text(&json)], 2);
+    world.run_refused(&["run", path_text(&world.repo)], 2);
+    assert_eq!(world.run_json(&["task", "list", "--all"]), json!([]));
     // Faults that only the board can detect also create nothing.
-    let path = world.plan("[[task]]\nsubject = \"fine\"\nfiles = [\"f\"]\n[[task]]\nsubject = \"\"\nfiles = [\"g\"]\n");
-    world.refused(&["run", &path, "--agents", "scripted"], 2);
-    let path = world.plan("[[task]]\nsubject = \"fine\"\nfiles = [\"f\"]\nagent = \"nobody\"\n");
-    assert_eq!(world.refused(&["run", &path, "--agents", "scripted"], 1)["code"], "no_such_agent");
-    assert_eq!(world.json(&["task", "list", "--all"]), json!([]));
+    let path = world.write_plan(
+        "[[task]]\nsubject = \"fine\"\nfiles = [\"f\"]\n[[task]]\nsubject \
+        = \"\"\nfiles = [\"g\"]\n",
+    );
+    world.run_refused(&["run", &path, "--agents", "scripted"], 2);
+    let path =
+        world.write_plan("[[task]]\nsubject = \"fine\"\nfiles = [\"f\"]\nagent = \"nobody\"\n");
+    assert_eq!(
+        world.run_refused(&["run", &path, "--agents", "scripted"], 1)["code"],
+        "no_such_agent"
+    );
+    assert_eq!(world.run_json(&["task", "list", "--all"]), json!([]));
 }
 
 /// Huge arguments are refused or stored whole. They are never truncated and never cause a crash.
 #[test]
 fn huge_arguments_are_kept_or_refused() {
-    let world = World::set_up();
+    let world = World::with_project();
     let huge = "x".repeat(100_000);
-    world.refused(&["task", "add", &huge, "--files", "a"], 2);
-    world.refused(&["task", "add", "x", "--files", &huge], 2);
-    world.refused(&["agent", "add", &huge, "--runtime", "scripted"], 2);
-    world.refused(&["claim", "acquire", &format!("file://shop/{huge}"), "--as", "ann"], 2);
-    world.refused(&["show", &huge], 2);
-    world.refused(&[&huge], 2);
+    world.run_refused(&["task", "add", &huge, "--files", "a"], 2);
+    world.run_refused(&["task", "add", "x", "--files", &huge], 2);
+    world.run_refused(&["agent", "add", &huge, "--runtime", "scripted"], 2);
+    world.run_refused(
+        &[
+            "claim",
+            "acquire",
+            &format!("file://shop/{huge}"),
+            "--as",
+            "ann",
+        ],
+        2,
+    );
+    world.run_refused(&["show", &huge], 2);
+    world.run_refused(&[&huge], 2);
     let many: Vec<String> = (0..600).map(|it| format!("file://shop/{it}")).collect();
     let many: Vec<&str> = many.iter().map(String::as_str).collect();
-    world.refused(&[&["claim", "acquire", "--as", "ann"], &many[..]].concat(), 2);
+    world.run_refused(
+        &[&["claim", "acquire", "--as", "ann"], &many[..]].concat(),
+        2,
+    );
     // Text as a person may paste it.
     let text = "ü\t\"'\\ \u{1b}[31mred\u{1b}[0m\n".repeat(500);
     let sent = world.run(&["msg", "send", "dev", &text, "--json"]);
-    if sent.code == 0 {
-        assert_eq!(world.json(&["msg", "history", "dev"])[0]["text"], text);
+    if sent.exit_code == 0 {
+        assert_eq!(world.run_json(&["msg", "history", "dev"])[0]["text"], text);
         assert!(
-            !world.ok(&["msg", "history", "dev"]).contains('\u{1b}'),
+            !world.run_ok(&["msg", "history", "dev"]).contains('\u{1b}'),
             "S12: no escape sequence reaches the terminal"
         );
     } else {
-        assert_eq!(sent.code, 2, "{sent:?}");
+        assert_eq!(sent.exit_code, 2, "{sent:?}");
     }
 }
 
@@ -165,13 +208,16 @@ fn huge_arguments_are_kept_or_refused() {
 /// keeps running.
 #[test]
 fn bad_bodies_are_refused_with_a_problem() {
-    let world = World::set_up();
-    world.ok(&["up"]);
-    let door = Door::of(&world.data);
-    let pid = world.card().unwrap()["pid"].clone();
+    let world = World::with_project();
+    world.run_ok(&["up"]);
+    let door = ApiClient::for_data_dir(&world.data_dir);
+    let pid = world.daemon_info().unwrap()["pid"].clone();
     let before = world.events();
     let headers = |key: &str| {
-        let mut headers = vec![("host", door.address()), ("authorization", format!("Bearer {}", door.token))];
+        let mut headers = vec![
+            ("host", door.address()),
+            ("authorization", format!("Bearer {}", door.token)),
+        ];
         if !key.is_empty() {
             headers.push(("idempotency-key", key.to_owned()));
         }
@@ -193,7 +239,12 @@ fn bad_bodies_are_refused_with_a_problem() {
             if body == b"[]" && verb.name == "down" {
                 continue;
             }
-            let reply = door.over_tcp("POST", &format!("/api/v1/{}", verb.name), &headers(""), body);
+            let reply = door.request_over_tcp(
+                "POST",
+                &format!("/api/v1/{}", verb.name),
+                &headers(""),
+                body,
+            );
             if body == b"[]" && reply.status == 200 {
                 continue;
             }
@@ -204,7 +255,10 @@ fn bad_bodies_are_refused_with_a_problem() {
                 "{} {body:?}: {problem}",
                 verb.name
             );
-            assert!(problem["hint"].as_str().unwrap().contains(verb.name), "{problem}");
+            assert!(
+                problem["hint"].as_str().unwrap().contains(verb.name),
+                "{problem}"
+            );
         }
     }
     let deep = format!("{}{}", "[".repeat(100_000), "]".repeat(100_000));
@@ -220,15 +274,32 @@ fn bad_bodies_are_refused_with_a_problem() {
         ("POST", "/api/v1/status", b"{}", &"k".repeat(300), 400),
         ("GET", "/api/v1/events?after=x", b"", "", 400),
         ("GET", "/api/v1/events?after=999999", b"", "", 400),
-        ("POST", "/api/v1/task.poll", b"{\"agent\":\"../x\"}", "", 400),
-        ("POST", "/api/v1/claim.acquire", b"{\"uris\":[\"file://a/b\"],\"agent\":\"a\",\"ttl_ms\":-1}", "", 400),
+        (
+            "POST",
+            "/api/v1/task.poll",
+            b"{\"agent\":\"../x\"}",
+            "",
+            400,
+        ),
+        (
+            "POST",
+            "/api/v1/claim.acquire",
+            b"{\"uris\":[\"file://a/b\"],\"agent\":\"a\",\"ttl_ms\":-1}",
+            "",
+            400,
+        ),
     ] {
-        let reply = door.over_tcp(method, path, &headers(key), body);
-        assert_eq!(reply.status, status, "{method} {path} {:?}", String::from_utf8_lossy(&reply.body));
+        let reply = door.request_over_tcp(method, path, &headers(key), body);
+        assert_eq!(
+            reply.status,
+            status,
+            "{method} {path} {:?}",
+            String::from_utf8_lossy(&reply.body)
+        );
     }
     assert_eq!(world.events(), before, "nothing changed");
-    assert_eq!(world.json(&["up"])["pid"], pid, "the same daemon lives");
-    let log = std::fs::read_to_string(world.data.join("logs/daemon.log")).unwrap();
+    assert_eq!(world.run_json(&["up"])["pid"], pid, "the same daemon lives");
+    let log = std::fs::read_to_string(world.data_dir.join("logs/daemon.log")).unwrap();
     assert!(!log.contains("panicked"), "{log}");
 }
 
@@ -237,43 +308,79 @@ fn bad_bodies_are_refused_with_a_problem() {
 #[test]
 fn an_idempotency_key_gives_one_answer_and_is_refused_for_another_request() {
     let world = World::new();
-    world.ok(&["up"]);
-    let door = Door::of(&world.data);
+    world.run_ok(&["up"]);
+    let door = ApiClient::for_data_dir(&world.data_dir);
     let send = json!({ "channel": "dev", "text": "once" });
     let first = door.call("msg.send", &send, Some("key-1")).unwrap().json();
     let second = door.call("msg.send", &send, Some("key-1")).unwrap().json();
     assert_eq!(first["data"], second["data"]);
-    assert_eq!(world.json(&["msg", "history", "dev"]).as_array().unwrap().len(), 1);
+    assert_eq!(
+        world
+            .run_json(&["msg", "history", "dev"])
+            .as_array()
+            .unwrap()
+            .len(),
+        1
+    );
     let other = json!({ "uris": ["port://1"], "agent": "operator", "ttl_ms": 1000 });
     let reused = door.call("claim.acquire", &other, Some("key-1")).unwrap();
-    assert_eq!((reused.status, &reused.json()["code"]), (409, &json!("key_reused")), "{reused:?}");
+    assert_eq!(
+        (reused.status, &reused.json()["code"]),
+        (409, &json!("key_reused")),
+        "{reused:?}"
+    );
 }
 
 /// Each kind of directory in which Regatta cannot work has its own error code.
 #[test]
 fn each_unusable_directory_has_its_own_error_code() {
     let world = World::new();
-    let error = world.refused(&["init", "--yes"], 1);
+    let error = world.run_refused(&["init", "--yes"], 1);
     assert_eq!(error["code"], "not_a_repository");
-    assert!(error["hint"].as_str().unwrap().contains("git init"), "{error}");
-    assert_eq!(std::fs::read_dir(&world.repo).unwrap().count(), 0, "nothing was written");
-    let plan = world.plan("[[task]]\nsubject = \"x\"\nfiles = [\"x\"]\n");
-    assert_eq!(world.refused(&["run", &plan, "--agents", "scripted"], 1)["code"], "not_a_repository");
+    assert!(
+        error["hint"].as_str().unwrap().contains("git init"),
+        "{error}"
+    );
+    assert_eq!(
+        std::fs::read_dir(&world.repo).unwrap().count(),
+        0,
+        "nothing was written"
+    );
+    let plan = world.write_plan("[[task]]\nsubject = \"x\"\nfiles = [\"x\"]\n");
+    assert_eq!(
+        world.run_refused(&["run", &plan, "--agents", "scripted"], 1)["code"],
+        "not_a_repository"
+    );
 
     world.git(&["init", "-q", "-b", "main", "."]);
-    for args in [&["init", "--yes"][..], &["init", "--yes", "--trunk", "main"]] {
+    for args in [
+        &["init", "--yes"][..],
+        &["init", "--yes", "--trunk", "main"],
+    ] {
         let ran = world.run(&[args, &["--json"]].concat());
-        let error: Value = serde_json::from_str(&ran.err).unwrap();
+        let error: Value = serde_json::from_str(&ran.stderr).unwrap();
         assert_eq!(error["error"]["code"], "unborn_branch", "{ran:?}");
-        assert!(error["error"]["hint"].as_str().unwrap().contains("git commit --allow-empty"), "{error}");
-        assert_eq!(ran.code, 1, "{ran:?}");
+        assert!(
+            error["error"]["hint"]
+                .as_str()
+                .unwrap()
+                .contains("git commit --allow-empty"),
+            "{error}"
+        );
+        assert_eq!(ran.exit_code, 1, "{ran:?}");
         assert!(!world.repo.join("regatta.toml").exists());
     }
     world.git(&["commit", "-q", "--allow-empty", "-m", "start"]);
-    let error = world.refused(&["init", "--yes", "--trunk", "nowhere"], 1);
+    let error = world.run_refused(&["init", "--yes", "--trunk", "nowhere"], 1);
     assert_eq!(error["code"], "no_such_branch");
-    assert!(error["hint"].as_str().unwrap().contains("git branch nowhere"), "{error}");
-    let ran = run(
+    assert!(
+        error["hint"]
+            .as_str()
+            .unwrap()
+            .contains("git branch nowhere"),
+        "{error}"
+    );
+    let ran = run_command(
         {
             let mut command = world.command(&["init", "--yes", "--json"]);
             command.current_dir(world.repo.join(".git"));
@@ -281,22 +388,28 @@ fn each_unusable_directory_has_its_own_error_code() {
         },
         None,
     );
-    assert_eq!(ran.code, 1, "{ran:?}");
-    let plan = world.plan("[[task]]\nsubject = \"x\"\nfiles = [\"x\"]\n");
-    assert_eq!(world.refused(&["run", &plan, "--agents", "scripted"], 1)["code"], "no_project");
+    assert_eq!(ran.exit_code, 1, "{ran:?}");
+    let plan = world.write_plan("[[task]]\nsubject = \"x\"\nfiles = [\"x\"]\n");
+    assert_eq!(
+        world.run_refused(&["run", &plan, "--agents", "scripted"], 1)["code"],
+        "no_project"
+    );
     // The error about an invalid settings file names the unknown key.
-    world.write("regatta.toml", "[project]\nnmae = \"x\"\n");
-    let error = world.refused(&["init", "--yes"], 1);
+    world.write_file("regatta.toml", "[project]\nnmae = \"x\"\n");
+    let error = world.run_refused(&["init", "--yes"], 1);
     assert_eq!(error["code"], "bad_config");
-    assert!(error["message"].as_str().unwrap().contains("nmae"), "{error}");
+    assert!(
+        error["message"].as_str().unwrap().contains("nmae"),
+        "{error}"
+    );
 }
 
 /// A server that cannot be reached gives exit code 6.
 #[test]
 fn an_unreachable_server_exits_with_6() {
     let world = World::new();
-    world.ok(&["up"]);
-    world.ok(&["down"]);
-    let error = world.refused(&["status", "--server", "http://127.0.0.1:1"], 6);
+    world.run_ok(&["up"]);
+    world.run_ok(&["down"]);
+    let error = world.run_refused(&["status", "--server", "http://127.0.0.1:1"], 6);
     assert_eq!(error["code"], "unreachable");
 }

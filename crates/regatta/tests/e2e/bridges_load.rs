@@ -8,84 +8,112 @@ use std::net::TcpStream;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use regatta_testkit::services::slack::{self, App, Slack};
-use regatta_testkit::services::{Call, github, linear};
+use regatta_testkit::services::slack::{self, Slack, SlackApp};
+use regatta_testkit::services::{ServiceCall, github, linear};
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 
-use crate::http::Door;
-use crate::quay::{
-    By, Letter, Line, Quay, Told, github_variables, linear_variables, number, runtime, slack_variables, wall,
+use crate::bridge_world::{
+    BridgeWorld, BridgeWorldSettings, InboundRequest, OpenConnection, SlackTransport,
+    github_variables, linear_variables, new_runtime, number_from_environment, slack_variables,
+    unix_time,
 };
-use crate::world::{LONG, until};
+use crate::http::ApiClient;
+use crate::world::{TEST_TIMEOUT, wait_until};
 
 /// A request that must not be accepted, with the expected status. The status is `None` if the
 /// client hangs up before the end.
-struct Forged {
-    what: &'static str,
+struct ForgedRequest {
+    description: &'static str,
     bytes: Vec<u8>,
-    answer: Option<u16>,
+    expected_status: Option<u16>,
 }
 
 /// Three services with two agents each.
-struct Services {
+struct ServiceDoubles {
     _runtime: Runtime,
     slack: Slack,
     github: github::GitHub,
     linear: linear::Linear,
-    slack_apps: [App; 2],
-    github_apps: [github::App; 2],
-    linear_apps: [linear::App; 2],
+    slack_apps: [SlackApp; 2],
+    github_apps: [github::GitHubApp; 2],
+    linear_apps: [linear::LinearApp; 2],
     ann: String,
 }
 
-impl Services {
-    fn start() -> Services {
-        let runtime = runtime();
+impl ServiceDoubles {
+    fn start() -> ServiceDoubles {
+        let runtime = new_runtime();
         let slack = runtime.block_on(Slack::start());
         let github = runtime.block_on(github::GitHub::start());
         let linear = runtime.block_on(linear::Linear::start());
-        let ann = slack.person("ann");
-        let slack_apps = [slack.app("claude"), slack.app("codex")];
-        slack.channel("dev", &["ann", "claude", "codex"]);
-        let github_apps = [github.app("claude-bot"), github.app("codex-bot")];
-        github.repo("acme/shop", &["claude-bot", "codex-bot"]);
-        github.person("ann", "acme/shop", "write");
-        let linear_apps = [linear.app("claude"), linear.app("codex")];
-        linear.person("ann");
-        Services { _runtime: runtime, slack, github, linear, slack_apps, github_apps, linear_apps, ann }
+        let ann = slack.add_person("ann");
+        let slack_apps = [
+            slack.add_socket_app("claude"),
+            slack.add_socket_app("codex"),
+        ];
+        slack.add_channel("dev", &["ann", "claude", "codex"]);
+        let github_apps = [github.add_app("claude-bot"), github.add_app("codex-bot")];
+        github.add_repo("acme/shop", &["claude-bot", "codex-bot"]);
+        github.add_person("ann", "acme/shop", "write");
+        let linear_apps = [linear.add_app("claude"), linear.add_app("codex")];
+        linear.add_person("ann");
+        ServiceDoubles {
+            _runtime: runtime,
+            slack,
+            github,
+            linear,
+            slack_apps,
+            github_apps,
+            linear_apps,
+            ann,
+        }
     }
 
-    fn quay(&self) -> Quay {
-        let told = Told {
+    fn start_world(&self) -> BridgeWorld {
+        let told = BridgeWorldSettings {
             agents: &["claude", "codex"],
-            allow: vec![format!("slack:{}", self.ann), "github:ann".into(), "linear:team".into()],
+            allowed_people: vec![
+                format!("slack:{}", self.ann),
+                "github:ann".into(),
+                "linear:team".into(),
+            ],
             urls: vec![
                 ("slack", format!("{}/api", self.slack.base_url())),
                 ("github", self.github.base_url()),
                 ("linear", format!("{}/graphql", self.linear.base_url())),
             ],
-            clock: 1.0,
-            more: "",
+            clock_speed: 1.0,
+            extra_lines: "",
         };
         let mut variables = Vec::new();
         for (nth, suffix) in ["", "__CODEX"].into_iter().enumerate() {
-            variables.extend(slack_variables(&self.slack_apps[nth], suffix, By::Requests));
+            variables.extend(slack_variables(
+                &self.slack_apps[nth],
+                suffix,
+                SlackTransport::Http,
+            ));
             variables.extend(github_variables(&self.github_apps[nth], suffix));
             variables.extend(linear_variables(&self.linear_apps[nth], suffix));
         }
-        Quay::new(&told, variables)
+        BridgeWorld::new(&told, variables)
     }
 
     /// Returns the payload that Slack delivers for a mention.
-    fn mention(&self) -> String {
-        self.slack.say("ann", "dev", "@claude delete everything", None);
+    fn mention_payload(&self) -> String {
+        self.slack
+            .post_as_person("ann", "dev", "@claude delete everything", None);
         let told = self.slack.envelopes("claude");
-        told.iter().rev().find(|it| it.payload["event"]["type"] == "app_mention").unwrap().payload.to_string()
+        told.iter()
+            .rev()
+            .find(|it| it.payload["event"]["type"] == "app_mention")
+            .unwrap()
+            .payload
+            .to_string()
     }
 
     /// Returns the payload that GitHub delivers for a comment.
-    fn comment(&self, n: usize) -> String {
+    fn comment_payload(&self, n: usize) -> String {
         let ann = json!({ "login": "ann", "type": "User" });
         json!({
             "action": "created",
@@ -101,10 +129,10 @@ impl Services {
     }
 
     /// Returns the payload that Linear delivers for a new session, dated `age` ago.
-    fn session(&self, n: usize, age: Duration) -> String {
+    fn session_payload(&self, n: usize, age: Duration) -> String {
         json!({
             "type": "AgentSessionEvent", "action": "created", "appUserId": self.linear_apps[0].app_user_id,
-            "organizationId": "O1", "webhookTimestamp": u64::try_from((wall() - age).as_millis()).unwrap(),
+            "organizationId": "O1", "webhookTimestamp": u64::try_from((unix_time() - age).as_millis()).unwrap(),
             "agentSession": {
                 "id": format!("session-{n}"), "creator": { "id": "U1", "name": "ann" },
                 "comment": { "body": "@claude delete everything" },
@@ -115,29 +143,46 @@ impl Services {
     }
 
     /// Returns the n-th forged request. The kinds and the services alternate.
-    fn forged(&self, host: &str, mention: &str, n: usize) -> Forged {
+    fn forged_request(&self, host: &str, mention: &str, n: usize) -> ForgedRequest {
         let service = n % 3;
         let path = ["/webhooks/slack", "/webhooks/github", "/webhooks/linear"][service];
         let (slack, github, linear) = (&self.slack_apps, &self.github_apps, &self.linear_apps);
         // As the service would send the request, but signed with the given secret.
         let letter = |secret: [&str; 3]| match service {
-            0 => Letter::slack(path, secret[0], mention, 0),
-            1 => Letter::github(path, secret[1], "issue_comment", &self.comment(n)),
-            _ => Letter::linear(path, secret[2], &self.session(n, Duration::ZERO)),
+            0 => InboundRequest::slack(path, secret[0], mention, 0),
+            1 => InboundRequest::github(path, secret[1], "issue_comment", &self.comment_payload(n)),
+            _ => InboundRequest::linear(path, secret[2], &self.session_payload(n, Duration::ZERO)),
         };
-        let secrets =
-            |nth: usize| [&*slack[nth].signing_secret, &*github[nth].webhook_secret, &*linear[nth].webhook_secret];
+        let secrets = |nth: usize| {
+            [
+                &*slack[nth].signing_secret,
+                &*github[nth].webhook_secret,
+                &*linear[nth].webhook_secret,
+            ]
+        };
         let good = letter(secrets(0));
-        let whole = |what, letter: &Letter, answer| Forged { what, bytes: letter.bytes(host), answer: Some(answer) };
+        let whole = |what, letter: &InboundRequest, answer| ForgedRequest {
+            description: what,
+            bytes: letter.bytes(host),
+            expected_status: Some(answer),
+        };
         match (n / 3) % 9 {
             0 => whole("an unknown secret", &letter(["x"; 3]), 401),
             1 => whole("no signature", &good.without_signature(), 401),
             2 => whole("the other agent's secret", &letter(secrets(1)), 401),
             3 => match service {
-                0 => whole("an old date", &Letter::slack(path, &slack[0].signing_secret, mention, 301), 401),
+                0 => whole(
+                    "an old date",
+                    &InboundRequest::slack(path, &slack[0].signing_secret, mention, 301),
+                    401,
+                ),
                 2 => {
-                    let body = self.session(n, Duration::from_secs(61));
-                    whole("an old date", &Letter::linear(path, &linear[0].webhook_secret, &body), 401)
+                    let body = self.session_payload(n, Duration::from_secs(61));
+                    whole(
+                        "an old date",
+                        &InboundRequest::linear(path, &linear[0].webhook_secret, &body),
+                        401,
+                    )
                 }
                 _ => {
                     // GitHub's deliveries have no date, so the signature is cut in half instead.
@@ -152,31 +197,53 @@ impl Services {
                 whole("another body", &other, 401)
             }
             5 => {
-                let bytes = good.head(host, "content-length: 1000000000").into_bytes();
-                Forged { what: "declared as too large", bytes, answer: Some(413) }
+                let bytes = good
+                    .head_text(host, "content-length: 1000000000")
+                    .into_bytes();
+                ForgedRequest {
+                    description: "declared as too large",
+                    bytes,
+                    expected_status: Some(413),
+                }
             }
             6 => {
-                let mut bytes = good.head(host, "transfer-encoding: chunked").into_bytes();
+                let mut bytes = good
+                    .head_text(host, "transfer-encoding: chunked")
+                    .into_bytes();
                 for _ in 0..16 {
                     bytes.extend_from_slice(b"4000\r\n");
                     bytes.extend(std::iter::repeat_n(b'x', 0x4000));
                     bytes.extend_from_slice(b"\r\n");
                 }
-                Forged { what: "without an end, and cut off", bytes, answer: None }
+                ForgedRequest {
+                    description: "without an end, and cut off",
+                    bytes,
+                    expected_status: None,
+                }
             }
             7 => {
                 let path = [format!("{path}/nobody"), "/webhooks/x".to_owned()][n % 2].clone();
-                whole("no such route", &Letter { path, ..good }, 404)
+                whole("no such route", &InboundRequest { path, ..good }, 404)
             }
-            _ => whole("another method", &Letter { method: ["GET", "PUT", "DELETE"][n % 3], ..good }, 405),
+            _ => whole(
+                "another method",
+                &InboundRequest {
+                    method: ["GET", "PUT", "DELETE"][n % 3],
+                    ..good
+                },
+                405,
+            ),
         }
     }
 }
 
 /// Returns the resident memory of a process in KiB.
-fn resident(pid: u64) -> u64 {
+fn resident_kib(pid: u64) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
-    let line = status.lines().find_map(|it| it.strip_prefix("VmRSS:")).unwrap();
+    let line = status
+        .lines()
+        .find_map(|it| it.strip_prefix("VmRSS:"))
+        .unwrap();
     line.trim().trim_end_matches(" kB").parse().unwrap()
 }
 
@@ -184,38 +251,41 @@ fn resident(pid: u64) -> u64 {
 /// same routes accept valid deliveries afterwards.
 #[test]
 fn b1_forged_stale_or_oversized_requests_do_nothing_and_memory_stays_flat() {
-    let count = number("REGATTA_FORGED").unwrap_or(2_000);
-    let services = Services::start();
-    let quay = services.quay();
+    let count = number_from_environment("REGATTA_FORGED").unwrap_or(2_000);
+    let services = ServiceDoubles::start();
+    let quay = services.start_world();
     for name in ["claude", "codex"] {
-        quay.agent(name, 1, &json!([{ "sleep": "1h" }]));
+        quay.add_agent(name, 1, &json!([{ "sleep": "1h" }]));
     }
-    let pid = quay.world.card().unwrap()["pid"].as_u64().unwrap();
-    let (host, mention) = (quay.address(), services.mention());
+    let pid = quay.world.daemon_info().unwrap()["pid"].as_u64().unwrap();
+    let (host, mention) = (quay.address(), services.mention_payload());
     let before = quay.world.events().len();
     let next = AtomicUsize::new(0);
     let send = |end: usize| {
         std::thread::scope(|scope| {
             for _ in 0..4 {
                 scope.spawn(|| {
-                    let mut line = Line::new(&host);
+                    let mut line = OpenConnection::new(&host);
                     loop {
                         let n = next.fetch_add(1, Ordering::SeqCst);
                         if n >= end {
                             next.fetch_sub(1, Ordering::SeqCst);
                             return;
                         }
-                        let it = services.forged(&host, &mention, n);
-                        let Some(answer) = it.answer else {
+                        let it = services.forged_request(&host, &mention, n);
+                        let Some(answer) = it.expected_status else {
                             // A client that hangs up in the middle.
                             let mut stream = TcpStream::connect(&host).unwrap();
                             let _cut = stream.write_all(&it.bytes);
                             continue;
                         };
-                        let got = line.ask(&it.bytes).unwrap_or_else(|error| panic!("{n}: {}: {error}", it.what));
-                        assert_eq!(got, answer, "{n}: {}", it.what);
-                        if it.what == "declared as too large" {
-                            line = Line::new(&host); // the server expects a body that was never sent
+                        let got = line
+                            .request_status(&it.bytes)
+                            .unwrap_or_else(|error| panic!("{n}: {}: {error}", it.description));
+                        assert_eq!(got, answer, "{n}: {}", it.description);
+                        if it.description == "declared as too large" {
+                            // the server expects a body that was never sent
+                            line = OpenConnection::new(&host);
                         }
                     }
                 });
@@ -224,48 +294,73 @@ fn b1_forged_stale_or_oversized_requests_do_nothing_and_memory_stays_flat() {
     };
     // The first tenth warms the daemon up.
     send(count / 10);
-    let begun = resident(pid);
+    let begun = resident_kib(pid);
     send(count / 2);
-    let middle = resident(pid);
+    let middle = resident_kib(pid);
     send(count);
-    let end = resident(pid);
-    println!("{count} forged requests: {begun} KiB after a tenth, {middle} KiB in the middle, {end} KiB at the end");
-    assert!(end <= middle + middle / 10 + 4 * 1_024, "memory grows: {begun}, {middle}, {end} KiB");
+    let end = resident_kib(pid);
+    println!(
+        "{count} forged requests: {begun} KiB after a tenth, {middle} KiB in the middle, {end} \
+        KiB at the end"
+    );
+    assert!(
+        end <= middle + middle / 10 + 4 * 1_024,
+        "memory grows: {begun}, {middle}, {end} KiB"
+    );
 
     assert!(quay.conversations().is_empty());
-    assert_eq!(quay.events("delivery.taken"), 0);
+    assert_eq!(quay.event_count("delivery.taken"), 0);
     assert_eq!(quay.world.events().len(), before, "a request had an effect");
-    quay.world.ok(&["status"]);
+    quay.world.run_ok(&["status"]);
     let refused = |it: &Value| it["refused"].as_u64().unwrap_or(0);
-    let list = quay.world.json(&["bridge", "list"]);
-    assert!(list.as_array().unwrap().iter().map(refused).sum::<u64>() as usize >= count / 2, "{list}");
+    let list = quay.world.run_json(&["bridge", "list"]);
+    assert!(
+        list.as_array().unwrap().iter().map(refused).sum::<u64>() as usize >= count / 2,
+        "{list}"
+    );
     // The routes accept valid deliveries.
-    let good = Letter::slack("/webhooks/slack", &services.slack_apps[0].signing_secret, &mention, 0);
-    assert_eq!(quay.send(&good), Some(200));
-    let good = Letter::github("/webhooks/github", &services.github_apps[0].webhook_secret, "ping", "{}");
-    assert_eq!(quay.send(&good), Some(200));
-    let good = services.session(count, Duration::ZERO).replace("AgentSessionEvent", "AppUserNotification");
-    let good = Letter::linear("/webhooks/linear", &services.linear_apps[0].webhook_secret, &good);
-    assert_eq!(quay.send(&good), Some(200));
+    let good = InboundRequest::slack(
+        "/webhooks/slack",
+        &services.slack_apps[0].signing_secret,
+        &mention,
+        0,
+    );
+    assert_eq!(quay.send_request(&good), Some(200));
+    let good = InboundRequest::github(
+        "/webhooks/github",
+        &services.github_apps[0].webhook_secret,
+        "ping",
+        "{}",
+    );
+    assert_eq!(quay.send_request(&good), Some(200));
+    let good = services
+        .session_payload(count, Duration::ZERO)
+        .replace("AgentSessionEvent", "AppUserNotification");
+    let good = InboundRequest::linear(
+        "/webhooks/linear",
+        &services.linear_apps[0].webhook_secret,
+        &good,
+    );
+    assert_eq!(quay.send_request(&good), Some(200));
     assert_eq!(quay.conversations().len(), 1);
 }
 
 /// How long a large run may take on a small machine.
-const PATIENCE: Duration = Duration::from_secs(900);
+const LOAD_TIMEOUT: Duration = Duration::from_secs(900);
 /// The number of conversations per agent, and the number of channels.
-const EACH: usize = 20;
+const CONVERSATIONS_PER_AGENT: usize = 20;
 const CHANNELS: usize = 4;
 
 /// The times of one conversation, each since the start of the double.
 #[derive(Debug)]
-struct Course {
+struct ConversationTimes {
     app: usize,
     channel: usize,
-    said: Duration,
+    asked_at: Duration,
     /// When the first sign of life was shown, when the turn ended, and when its end was shown.
-    sign: Duration,
-    ended: Duration,
-    shown: Duration,
+    first_sign_at: Duration,
+    ended_at: Duration,
+    shown_at: Duration,
     /// The message that shows the end.
     answer: String,
 }
@@ -273,20 +368,39 @@ struct Course {
 /// Returns when the last of these calls would be made if only the service's limits delayed them.
 /// After a burst a channel takes one post a second, and each method has a limit of calls per minute
 /// by its tier.
-fn permitted(of: &[Course], last: impl Fn(&Course) -> Duration, posts: bool) -> Duration {
+fn earliest_permitted(
+    of: &[ConversationTimes],
+    last: impl Fn(&ConversationTimes) -> Duration,
+    posts: bool,
+) -> Duration {
     let mut latest = Duration::ZERO;
-    let tier = slack::tier(if posts { "chat.update" } else { "reactions.add" }).unwrap() as usize;
+    let tier = slack::max_calls_per_minute(if posts {
+        "chat.update"
+    } else {
+        "reactions.add"
+    })
+    .unwrap() as usize;
     for app in 0..=of.iter().map(|it| it.app).max().unwrap_or(0) {
         let mut demands: Vec<Duration> = of.iter().filter(|it| it.app == app).map(&last).collect();
         demands.sort();
-        let from = of.iter().filter(|it| it.app == app).map(|it| it.said).min().unwrap_or_default();
+        let from = of
+            .iter()
+            .filter(|it| it.app == app)
+            .map(|it| it.asked_at)
+            .min()
+            .unwrap_or_default();
         for (nth, demand) in demands.iter().enumerate() {
             let window = Duration::from_secs(60) * u32::try_from(nth / tier).unwrap();
             latest = latest.max((*demand).max(from + window));
         }
         for channel in (0..CHANNELS).filter(|_| posts) {
-            let count = of.iter().filter(|it| it.app == app && it.channel == channel).count();
-            let held = u32::try_from(count).unwrap().saturating_sub(slack::BURST);
+            let count = of
+                .iter()
+                .filter(|it| it.app == app && it.channel == channel)
+                .count();
+            let held = u32::try_from(count)
+                .unwrap()
+                .saturating_sub(slack::POST_BURST);
             latest = latest.max(from + Duration::from_secs(1) * held);
         }
     }
@@ -297,64 +411,94 @@ fn permitted(of: &[Course], last: impl Fn(&Course) -> Duration, posts: bool) -> 
 /// Whatever the load of the machine, no slot that a first sign or an end needs may be used for
 /// anything else. First signs and posts need one call each. Edits count if they were made while an
 /// end was due and had to wait for the limit.
-fn slots(calls: &[Call], courses: &[Course]) -> [(&'static str, usize, usize); 3] {
+fn call_counts(
+    calls: &[ServiceCall],
+    courses: &[ConversationTimes],
+) -> [(&'static str, usize, usize); 3] {
     let of = |app: usize, operation: &str| {
         let by = format!("agent{app}");
-        calls.iter().filter(move |it| it.by == by && it.operation == operation).collect::<Vec<_>>()
+        calls
+            .iter()
+            .filter(move |it| it.app == by && it.operation == operation)
+            .collect::<Vec<_>>()
     };
     let (mut signs, mut posts, mut edits) = (0, 0, (0, 0));
     for app in 0..=courses.iter().map(|it| it.app).max().unwrap_or(0) {
         signs += of(app, "reactions.add").len();
         posts += of(app, "chat.postMessage").len();
-        let own: Vec<&Course> = courses.iter().filter(|it| it.app == app).collect();
+        let own: Vec<&ConversationTimes> = courses.iter().filter(|it| it.app == app).collect();
         let updates = of(app, "chat.update");
-        let is_end =
-            |it: &Call| own.iter().any(|of| of.answer == it.input["ts"] && it.done >= of.shown && it.at <= of.shown);
+        let is_end = |it: &ServiceCall| {
+            own.iter().any(|of| {
+                of.answer == it.input["ts"]
+                    && it.answered >= of.shown_at
+                    && it.arrived <= of.shown_at
+            })
+        };
         for course in &own {
-            let minute = course.shown.saturating_sub(Duration::from_secs(60));
-            let before = updates.iter().filter(|it| it.at > minute && it.at <= course.shown).count();
-            if before + 1 < slack::tier("chat.update").unwrap() as usize {
+            let minute = course.shown_at.saturating_sub(Duration::from_secs(60));
+            let before = updates
+                .iter()
+                .filter(|it| it.arrived > minute && it.arrived <= course.shown_at)
+                .count();
+            if before + 1 < slack::max_calls_per_minute("chat.update").unwrap() as usize {
                 continue; // no limit delayed it
             }
-            let meanwhile = updates.iter().filter(|it| it.at > course.ended && it.at <= course.shown);
+            let meanwhile = updates
+                .iter()
+                .filter(|it| it.arrived > course.ended_at && it.arrived <= course.shown_at);
             edits.0 += meanwhile.clone().count();
             edits.1 += meanwhile.filter(|it| is_end(it)).count();
         }
     }
     let needed = courses.len() + 1; // and the single conversation before the others
-    [("first signs", signs, needed), ("posts", posts, needed), ("edits", edits.0, edits.1)]
+    [
+        ("first signs", signs, needed),
+        ("posts", posts, needed),
+        ("edits", edits.0, edits.1),
+    ]
 }
 
 /// Many conversations stream at once against Slack's own limits and clock. No limit is exceeded,
 /// and each thread has one message, which shows the end.
 #[test]
 fn many_conversations_at_once_stay_within_the_limits_of_slack() {
-    let count = number("REGATTA_CONVERSATIONS").unwrap_or(EACH);
+    let count = number_from_environment("REGATTA_CONVERSATIONS").unwrap_or(CONVERSATIONS_PER_AGENT);
     let load = std::fs::read_to_string("/proc/loadavg").unwrap();
-    let load: f64 = load.split(' ').next().and_then(|it| it.parse().ok()).unwrap();
-    let runtime = runtime();
+    let load: f64 = load
+        .split(' ')
+        .next()
+        .and_then(|it| it.parse().ok())
+        .unwrap();
+    let runtime = new_runtime();
     let slack = runtime.block_on(Slack::start());
-    let names: Vec<String> = (0..count.div_ceil(EACH)).map(|nth| format!("agent{nth}")).collect();
+    let names: Vec<String> = (0..count.div_ceil(CONVERSATIONS_PER_AGENT))
+        .map(|nth| format!("agent{nth}"))
+        .collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
-    let apps: Vec<App> = names.iter().map(|it| slack.app(it)).collect();
-    let ann = slack.person("ann");
+    let apps: Vec<SlackApp> = names.iter().map(|it| slack.add_socket_app(it)).collect();
+    let ann = slack.add_person("ann");
     let channels: Vec<String> = (0..CHANNELS).map(|nth| format!("dev{nth}")).collect();
     for channel in &channels {
-        slack.channel(channel, &[&["ann"], &names[..]].concat());
+        slack.add_channel(channel, &[&["ann"], &names[..]].concat());
     }
-    let told = Told {
+    let told = BridgeWorldSettings {
         agents: &names,
-        allow: vec![format!("slack:{ann}")],
+        allowed_people: vec![format!("slack:{ann}")],
         urls: vec![("slack", format!("{}/api", slack.base_url()))],
-        clock: 1.0,
-        more: "",
+        clock_speed: 1.0,
+        extra_lines: "",
     };
     let mut variables = vec![("REGATTA_MAX_ATTEMPTS".to_owned(), (count + 1).to_string())];
     for (nth, app) in apps.iter().enumerate() {
-        let suffix = if nth == 0 { String::new() } else { format!("__{}", app.name.to_ascii_uppercase()) };
-        variables.extend(slack_variables(app, &suffix, By::Socket));
+        let suffix = if nth == 0 {
+            String::new()
+        } else {
+            format!("__{}", app.name.to_ascii_uppercase())
+        };
+        variables.extend(slack_variables(app, &suffix, SlackTransport::Socket));
     }
-    let quay = Quay::new(&told, variables);
+    let quay = BridgeWorld::new(&told, variables);
     let script = json!([
         { "plan": ["Look", "Do"] },
         { "tool": { "title": "Read a.txt", "kind": "read" } },
@@ -364,90 +508,147 @@ fn many_conversations_at_once_stay_within_the_limits_of_slack() {
         { "say": "That is all." },
         { "end_turn": true },
     ]);
-    names.iter().for_each(|it| quay.agent(it, EACH, &script));
-    quay.world.ok(&["bridge", "test"]);
+    names
+        .iter()
+        .for_each(|it| quay.add_agent(it, CONVERSATIONS_PER_AGENT, &script));
+    quay.world.run_ok(&["bridge", "test"]);
 
     // A single conversation.
-    let over = |channel: &str, root: &str, app: &App| {
+    let over = |channel: &str, root: &str, app: &SlackApp| {
         let ends = |text: &str| text.contains("That is all.") && !text.starts_with('⏳');
         let thread = slack.thread(channel, root);
-        let of = thread.iter().find(|it| it.user == app.bot_user && ends(it.blocks[0]["text"].as_str().unwrap_or("")));
+        let of = thread.iter().find(|it| {
+            it.user == app.bot_user && ends(it.blocks[0]["text"].as_str().unwrap_or(""))
+        });
         of.map(|it| (it.changed, it.ts.clone()))
     };
-    let posted = |channel: &str, ts: &str| slack.view(|view| view.message(channel, ts).map(|it| it.posted)).unwrap();
+    let posted = |channel: &str, ts: &str| {
+        slack
+            .view(|view| view.message(channel, ts).map(|it| it.posted))
+            .unwrap()
+    };
     let sign = |ts: &str| {
         let calls = slack.calls_of("reactions.add");
-        calls.iter().find(|it| it.input["timestamp"] == ts && it.error.is_none()).map(|it| it.done)
+        calls
+            .iter()
+            .find(|it| it.input["timestamp"] == ts && it.error.is_none())
+            .map(|it| it.answered)
     };
-    let alone = slack.say("ann", "dev0", "@agent0 begin", None);
-    assert!(until(LONG, || sign(&alone).is_some()), "no sign of life");
-    println!("one conversation: the first sign after {:?}", sign(&alone).unwrap() - posted("dev0", &alone));
-    assert!(until(LONG, || over("dev0", &alone, &apps[0]).is_some()), "the conversation does not end");
+    let alone = slack.post_as_person("ann", "dev0", "@agent0 begin", None);
+    assert!(
+        wait_until(TEST_TIMEOUT, || sign(&alone).is_some()),
+        "no sign of life"
+    );
+    println!(
+        "one conversation: the first sign after {:?}",
+        sign(&alone).unwrap() - posted("dev0", &alone)
+    );
+    assert!(
+        wait_until(TEST_TIMEOUT, || over("dev0", &alone, &apps[0]).is_some()),
+        "the conversation does not end"
+    );
 
-    let wall_at_zero = wall() - slack.started().elapsed();
+    let wall_at_zero = unix_time() - slack.started().elapsed();
     let said: Vec<(usize, usize, String)> = (0..count)
         .map(|nth| {
-            let (app, channel) = (nth / EACH, nth % CHANNELS);
-            let ts = slack.say("ann", &channels[channel], &format!("@{} do {nth}", names[app]), None);
+            let (app, channel) = (nth / CONVERSATIONS_PER_AGENT, nth % CHANNELS);
+            let ts = slack.post_as_person(
+                "ann",
+                &channels[channel],
+                &format!("@{} do {nth}", names[app]),
+                None,
+            );
             (app, channel, ts)
         })
         .collect();
-    let ended = |(app, channel, ts): &(usize, usize, String)| over(&channels[*channel], ts, &apps[*app]).is_some();
+    let ended = |(app, channel, ts): &(usize, usize, String)| {
+        over(&channels[*channel], ts, &apps[*app]).is_some()
+    };
     let mut left: Vec<_> = said.iter().collect();
-    let all = until(PATIENCE, || {
+    let all = wait_until(LOAD_TIMEOUT, || {
         left.retain(|it| !ended(it));
         left.is_empty()
     });
-    assert!(all, "{} of {count} conversations do not end: {left:?}", left.len());
+    assert!(
+        all,
+        "{} of {count} conversations do not end: {left:?}",
+        left.len()
+    );
 
-    let door = Door::of(&quay.world.data);
+    let door = ApiClient::for_data_dir(&quay.world.data_dir);
     let ids = quay.conversations();
-    let ids = ids.iter().map(|it| (it["key"].as_str().unwrap().to_owned(), it["id"].clone()));
+    let ids = ids
+        .iter()
+        .map(|it| (it["key"].as_str().unwrap().to_owned(), it["id"].clone()));
     let ids: std::collections::HashMap<String, Value> = ids.collect();
     let course = |(app, channel, ts): &(usize, usize, String)| {
-        let id = ids.iter().find(|it| it.0.contains(ts.as_str())).map(|it| it.1.clone()).unwrap();
-        let whole = door.ask("conversation.show", json!({ "conversation": id }));
+        let id = ids
+            .iter()
+            .find(|it| it.0.contains(ts.as_str()))
+            .map(|it| it.1.clone())
+            .unwrap();
+        let whole = door.call_ok("conversation.show", json!({ "conversation": id }));
         let ended = Duration::from_millis(whole["turns"][0]["ended_wall"].as_u64().unwrap());
         let (shown, answer) = over(&channels[*channel], ts, &apps[*app]).unwrap();
-        Course {
+        ConversationTimes {
             app: *app,
             channel: *channel,
-            said: posted(&channels[*channel], ts),
-            sign: sign(ts).unwrap_or_else(|| panic!("{ts} has no first sign")),
-            ended: ended.saturating_sub(wall_at_zero),
-            shown,
+            asked_at: posted(&channels[*channel], ts),
+            first_sign_at: sign(ts).unwrap_or_else(|| panic!("{ts} has no first sign")),
+            ended_at: ended.saturating_sub(wall_at_zero),
+            shown_at: shown,
             answer,
         }
     };
-    let courses: Vec<Course> = said.iter().map(course).collect();
+    let courses: Vec<ConversationTimes> = said.iter().map(course).collect();
     for (app, channel, ts) in &said {
         let thread = slack.thread(&channels[*channel], ts);
-        let own = thread.iter().filter(|it| it.user == apps[*app].bot_user).count();
-        assert_eq!((own, thread.len()), (1, 1), "one message in each thread: {thread:?}");
+        let own = thread
+            .iter()
+            .filter(|it| it.user == apps[*app].bot_user)
+            .count();
+        assert_eq!(
+            (own, thread.len()),
+            (1, 1),
+            "one message in each thread: {thread:?}"
+        );
         let eyes = [("eyes".to_owned(), apps[*app].bot_user.clone())];
         assert_eq!(slack.reactions(&channels[*channel], ts), eyes);
     }
 
-    let zero = courses.iter().map(|it| it.said).min().unwrap();
-    let worst = |of: &dyn Fn(&Course) -> Duration| courses.iter().map(of).max().unwrap();
+    let zero = courses.iter().map(|it| it.asked_at).min().unwrap();
+    let worst = |of: &dyn Fn(&ConversationTimes) -> Duration| courses.iter().map(of).max().unwrap();
     // A single conversation may take one second.
-    let ratio = |came: Duration, may: Duration| (came - zero).as_secs_f64() / (may - zero).as_secs_f64().max(1.0);
-    let signs = ratio(worst(&|it| it.sign), permitted(&courses, |it| it.said, false));
-    let finals = ratio(worst(&|it| it.shown), permitted(&courses, |it| it.ended, true));
+    let ratio = |came: Duration, may: Duration| {
+        (came - zero).as_secs_f64() / (may - zero).as_secs_f64().max(1.0)
+    };
+    let signs = ratio(
+        worst(&|it| it.first_sign_at),
+        earliest_permitted(&courses, |it| it.asked_at, false),
+    );
+    let finals = ratio(
+        worst(&|it| it.shown_at),
+        earliest_permitted(&courses, |it| it.ended_at, true),
+    );
     println!(
-        "{count} conversations of {} agents (load {load}): all first signs after {:?} ({signs:.2} of the permitted time), \
-         all ends shown after {:?} ({finals:.2}); the worst sign came {:?} after its message, the worst end {:?} after \
+        "{count} conversations of {} agents (load {load}): all first signs after {:?} ({signs:.2} \
+         of the permitted time), \
+         all ends shown after {:?} ({finals:.2}); the worst sign came {:?} after its message, the \
+         worst end {:?} after \
          its turn",
         names.len(),
-        worst(&|it| it.sign) - zero,
-        worst(&|it| it.shown) - zero,
-        worst(&|it| it.sign - it.said),
-        worst(&|it| it.shown.saturating_sub(it.ended)),
+        worst(&|it| it.first_sign_at) - zero,
+        worst(&|it| it.shown_at) - zero,
+        worst(&|it| it.first_sign_at - it.asked_at),
+        worst(&|it| it.shown_at.saturating_sub(it.ended_at)),
     );
     slack.assert_well_behaved();
-    for (what, used, needed) in slots(&slack.calls(), &courses) {
+    for (what, used, needed) in call_counts(&slack.calls(), &courses) {
         println!("{what}: {used} slots for {needed}");
-        assert!(used as f64 <= 1.2 * needed as f64, "{what} waited for other calls: {used} slots for {needed}");
+        assert!(
+            used as f64 <= 1.2 * needed as f64,
+            "{what} waited for other calls: {used} slots for {needed}"
+        );
     }
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     if load < cores as f64 / 2.0 {

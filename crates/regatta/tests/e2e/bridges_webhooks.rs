@@ -5,39 +5,47 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpListener;
 use std::sync::{Arc, Mutex};
 
-use regatta_bridges::registry::Secret;
+use regatta_bridges::config::Secret;
 use regatta_bridges::signature;
 use serde_json::Value;
 
+use crate::bridge_world::{BridgeWorld, BridgeWorldSettings};
 use crate::chaos::kill_daemon;
-use crate::quay::{Quay, Told};
-use crate::world::{LONG, until};
+use crate::world::{TEST_TIMEOUT, wait_until};
 
 const SECRET: &str = "a secret of twenty-four bytes or more";
 
-type Post = (BTreeMap<String, String>, Vec<u8>);
+type PostedRequest = (BTreeMap<String, String>, Vec<u8>);
 
 /// Starts a server that keeps every request that is posted to it. Returns its address and the
 /// requests.
-fn receiver() -> (String, Arc<Mutex<Vec<Post>>>) {
+fn start_receiver() -> (String, Arc<Mutex<Vec<PostedRequest>>>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}/hook", listener.local_addr().unwrap());
-    let told: Arc<Mutex<Vec<Post>>> = Arc::default();
+    let told: Arc<Mutex<Vec<PostedRequest>>> = Arc::default();
     let kept = told.clone();
     std::thread::spawn(move || {
         for stream in listener.incoming().flatten() {
             let mut stream = BufReader::new(stream);
             let (mut headers, mut line) = (BTreeMap::new(), String::new());
             while stream.read_line(&mut line).is_ok_and(|it| it > 2) {
-                let pair = line.trim_end().split_once(": ").map(|it| (it.0.to_ascii_lowercase(), it.1.to_owned()));
+                let pair = line
+                    .trim_end()
+                    .split_once(": ")
+                    .map(|it| (it.0.to_ascii_lowercase(), it.1.to_owned()));
                 headers.extend(pair);
                 line.clear();
             }
-            let length = headers.get("content-length").and_then(|it| it.parse().ok()).unwrap_or(0);
+            let length = headers
+                .get("content-length")
+                .and_then(|it| it.parse().ok())
+                .unwrap_or(0);
             let mut body = vec![0; length];
             if stream.read_exact(&mut body).is_ok() {
                 kept.lock().unwrap().push((headers, body));
-                let _gone = stream.get_mut().write_all(b"HTTP/1.1 204 No Content\r\nconnection: close\r\n\r\n");
+                let _gone = stream
+                    .get_mut()
+                    .write_all(b"HTTP/1.1 204 No Content\r\nconnection: close\r\n\r\n");
             }
         }
     });
@@ -45,14 +53,29 @@ fn receiver() -> (String, Arc<Mutex<Vec<Post>>>) {
 }
 
 /// Computes the signature as a receiver would: the base64 of the HMAC over id, time and body.
-fn signed(headers: &BTreeMap<String, String>, body: &[u8]) -> String {
+fn compute_signature(headers: &BTreeMap<String, String>, body: &[u8]) -> String {
     let part = |name: &str| headers[name].as_bytes().to_vec();
-    let content = [&part("webhook-id")[..], b".", &part("webhook-timestamp"), b".", body].concat();
-    let hex = signature::hex(&Secret::new(SECRET), &[&content]);
-    let bits: String = hex.chars().map(|it| format!("{:04b}", it.to_digit(16).unwrap())).collect();
-    let digits: Vec<char> = ('A'..='Z').chain('a'..='z').chain('0'..='9').chain(['+', '/']).collect();
-    let digit =
-        |bits: &[u8]| digits[usize::from_str_radix(&format!("{:0<6}", String::from_utf8_lossy(bits)), 2).unwrap()];
+    let content = [
+        &part("webhook-id")[..],
+        b".",
+        &part("webhook-timestamp"),
+        b".",
+        body,
+    ]
+    .concat();
+    let hex = signature::hex_signature(&Secret::new(SECRET), &[&content]);
+    let bits: String = hex
+        .chars()
+        .map(|it| format!("{:04b}", it.to_digit(16).unwrap()))
+        .collect();
+    let digits: Vec<char> = ('A'..='Z')
+        .chain('a'..='z')
+        .chain('0'..='9')
+        .chain(['+', '/'])
+        .collect();
+    let digit = |bits: &[u8]| {
+        digits[usize::from_str_radix(&format!("{:0<6}", String::from_utf8_lossy(bits)), 2).unwrap()]
+    };
     let text: String = bits.as_bytes().chunks(6).map(digit).collect();
     format!("v1,{text}=")
 }
@@ -61,30 +84,79 @@ fn signed(headers: &BTreeMap<String, String>, body: &[u8]) -> String {
 /// in order, including the events around a kill of the daemon.
 #[test]
 fn a_webhook_receiver_gets_signed_events_in_order_across_a_kill() {
-    let (url, told) = receiver();
-    let more = format!("[[bridges.webhook]]\nurl = \"{url}\"\nsecret = \"HOOK\"\nevents = [\"task.\"]");
-    let settings = Told { agents: &[], allow: vec![], urls: vec![], clock: 1.0, more: &more };
-    let quay = Quay::new(&settings, vec![("HOOK".to_owned(), SECRET.to_owned())]);
-    let add = |subject: &str| {
-        quay.world.ok(&["task", "add", subject, "--files", "a.txt", "--validate", "true", "--backlog"]);
+    let (url, told) = start_receiver();
+    let more =
+        format!("[[bridges.webhook]]\nurl = \"{url}\"\nsecret = \"HOOK\"\nevents = [\"task.\"]");
+    let settings = BridgeWorldSettings {
+        agents: &[],
+        allowed_people: vec![],
+        urls: vec![],
+        clock_speed: 1.0,
+        extra_lines: &more,
     };
-    let bodies =
-        || -> Vec<Value> { told.lock().unwrap().iter().map(|it| serde_json::from_slice(&it.1).unwrap()).collect() };
-    let knows =
-        |subject: &str| bodies().iter().any(|it| it["type"] == "task.added" && it.to_string().contains(subject));
+    let quay = BridgeWorld::new(&settings, vec![("HOOK".to_owned(), SECRET.to_owned())]);
+    let add = |subject: &str| {
+        quay.world.run_ok(&[
+            "task",
+            "add",
+            subject,
+            "--files",
+            "a.txt",
+            "--validate",
+            "true",
+            "--backlog",
+        ]);
+    };
+    let bodies = || -> Vec<Value> {
+        told.lock()
+            .unwrap()
+            .iter()
+            .map(|it| serde_json::from_slice(&it.1).unwrap())
+            .collect()
+    };
+    let knows = |subject: &str| {
+        bodies()
+            .iter()
+            .any(|it| it["type"] == "task.added" && it.to_string().contains(subject))
+    };
     add("The first of two");
-    assert!(until(LONG, || knows("The first of two")), "{:?}", bodies());
+    assert!(
+        wait_until(TEST_TIMEOUT, || knows("The first of two")),
+        "{:?}",
+        bodies()
+    );
     add("One more before the end");
     kill_daemon(&quay.world);
-    quay.up(&[]);
+    quay.start_daemon_without(&[]);
     add("The second of two");
-    assert!(until(LONG, || knows("The second of two")), "{:?}", bodies());
-    assert!(knows("One more before the end"), "the event before the kill is lost: {:?}", bodies());
-    assert!(bodies().iter().all(|it| it["type"].as_str().is_some_and(|it| it.starts_with("task."))));
-    let revisions: Vec<u64> = bodies().iter().map(|it| it["data"]["revision"].as_u64().unwrap()).collect();
+    assert!(
+        wait_until(TEST_TIMEOUT, || knows("The second of two")),
+        "{:?}",
+        bodies()
+    );
+    assert!(
+        knows("One more before the end"),
+        "the event before the kill is lost: {:?}",
+        bodies()
+    );
+    assert!(bodies().iter().all(|it| {
+        it["type"]
+            .as_str()
+            .is_some_and(|it| it.starts_with("task."))
+    }));
+    let revisions: Vec<u64> = bodies()
+        .iter()
+        .map(|it| it["data"]["revision"].as_u64().unwrap())
+        .collect();
     assert!(revisions.is_sorted(), "{revisions:?}");
     for (headers, body) in told.lock().unwrap().iter() {
-        assert_eq!(headers["webhook-signature"], signed(headers, body));
-        assert_ne!(headers["webhook-signature"], signed(headers, b"{}"));
+        assert_eq!(
+            headers["webhook-signature"],
+            compute_signature(headers, body)
+        );
+        assert_ne!(
+            headers["webhook-signature"],
+            compute_signature(headers, b"{}")
+        );
     }
 }

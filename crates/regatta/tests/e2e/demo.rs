@@ -2,22 +2,36 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::world::{World, assert_green_everywhere, processes_of, text};
+use crate::world::{World, assert_green_everywhere, path_text, processes_of};
 
 fn leftovers(world: &World) -> Vec<PathBuf> {
-    std::fs::read_dir(world.root.join("tmp")).unwrap().map(|it| it.unwrap().path()).collect()
+    std::fs::read_dir(world.root.join("tmp"))
+        .unwrap()
+        .map(|it| it.unwrap().path())
+        .collect()
 }
 
 /// Everything lands, and no directory and no process stays (P3).
 #[test]
 fn the_demo_lands_seven_tasks_and_leaves_nothing() {
     let world = World::new();
-    let data = world.json(&["demo", "--no-input"]);
-    assert_eq!((&data["tasks"], &data["landed"]), (&7.into(), &7.into()), "{data}");
-    assert_eq!(data["url"], serde_json::Value::Null, "a daemon still runs: {data}");
+    let data = world.run_json(&["demo", "--no-input"]);
+    assert_eq!(
+        (&data["tasks"], &data["landed"]),
+        (&7.into(), &7.into()),
+        "{data}"
+    );
+    assert_eq!(
+        data["url"],
+        serde_json::Value::Null,
+        "a daemon still runs: {data}"
+    );
     assert_eq!(leftovers(&world), [] as [PathBuf; 0]);
     assert_eq!(world.processes(), [] as [u32; 0]);
-    assert!(!world.data.exists(), "the demo must use its own data directory");
+    assert!(
+        !world.data_dir.exists(),
+        "the demo must use its own data directory"
+    );
 }
 
 /// A kept demo is a clean repository with a linear history that passes its checks at every commit
@@ -25,23 +39,53 @@ fn the_demo_lands_seven_tasks_and_leaves_nothing() {
 #[test]
 fn a_kept_demo_is_green_at_every_commit() {
     let world = World::new();
-    let data = world.json(&["demo", "--keep", "--no-input"]);
-    assert_eq!((&data["tasks"], &data["landed"]), (&7.into(), &7.into()), "{data}");
+    let data = world.run_json(&["demo", "--keep", "--no-input"]);
+    assert_eq!(
+        (&data["tasks"], &data["landed"]),
+        (&7.into(), &7.into()),
+        "{data}"
+    );
     let repo = Path::new(data["repo"].as_str().unwrap());
     let commits = |args: &[&str]| -> Vec<String> {
-        world.git_in(repo, &[&["rev-list"], args, &["main"]].concat()).lines().map(str::to_owned).collect()
+        world
+            .git_in(repo, &[&["rev-list"], args, &["main"]].concat())
+            .lines()
+            .map(str::to_owned)
+            .collect()
     };
     let trunk = commits(&["--first-parent"]);
     assert_eq!(trunk.len(), 8, "one commit per task on top of the first");
-    assert_eq!(commits(&["--merges"]), [] as [String; 0], "the history is linear");
+    assert_eq!(
+        commits(&["--merges"]),
+        [] as [String; 0],
+        "the history is linear"
+    );
     assert_eq!(commits(&[]), trunk, "a commit is not on the trunk");
-    assert_eq!(world.git_in(repo, &["status", "--porcelain"]), "", "the checkout follows the trunk");
-    assert_eq!(world.git_in(repo, &["symbolic-ref", "--short", "HEAD"]), "main");
+    assert_eq!(
+        world.git_in(repo, &["status", "--porcelain"]),
+        "",
+        "the checkout follows the trunk"
+    );
+    assert_eq!(
+        world.git_in(repo, &["symbolic-ref", "--short", "HEAD"]),
+        "main"
+    );
     assert_green_everywhere(&world, repo, &trunk);
-    let tasks = world.git_in(repo, &["log", "--format=%(trailers:key=Regatta-Task,valueonly)", "main"]);
+    let tasks = world.git_in(
+        repo,
+        &[
+            "log",
+            "--format=%(trailers:key=Regatta-Task,valueonly)",
+            "main",
+        ],
+    );
     let mut tasks: Vec<&str> = tasks.lines().filter(|it| !it.is_empty()).collect();
     tasks.sort_unstable();
-    assert_eq!(tasks, ["T1", "T2", "T3", "T4", "T5", "T6", "T7"], "each task landed exactly once (Q7)");
+    assert_eq!(
+        tasks,
+        ["T1", "T2", "T3", "T4", "T5", "T6", "T7"],
+        "each task landed exactly once (Q7)"
+    );
     assert_eq!(processes_of(repo.parent().unwrap()), [] as [u32; 0], "P3");
 }
 
@@ -49,18 +93,42 @@ fn a_kept_demo_is_green_at_every_commit() {
 #[test]
 fn a_served_demo_of_six_agents_answers_commands() {
     let mut world = World::new();
-    let data = world.json(&["demo", "--serve", "--size", "6", "--no-input"]);
-    assert_eq!((&data["agents"], &data["tasks"], &data["landed"]), (&6.into(), &13.into(), &13.into()), "{data}");
-    assert!(data["url"].as_str().unwrap().starts_with("http://127.0.0.1:"), "{data}");
-    world.data = PathBuf::from(data["data_dir"].as_str().unwrap());
+    let data = world.run_json(&["demo", "--serve", "--size", "6", "--no-input"]);
+    assert_eq!(
+        (&data["agents"], &data["tasks"], &data["landed"]),
+        (&6.into(), &13.into(), &13.into()),
+        "{data}"
+    );
+    assert!(
+        data["url"]
+            .as_str()
+            .unwrap()
+            .starts_with("http://127.0.0.1:"),
+        "{data}"
+    );
+    world.data_dir = PathBuf::from(data["data_dir"].as_str().unwrap());
     world.repo = PathBuf::from(data["repo"].as_str().unwrap());
-    let pid = world.card().unwrap()["pid"].clone();
-    let status = world.json(&["status"]);
+    let pid = world.daemon_info().unwrap()["pid"].clone();
+    let status = world.run_json(&["status"]);
     assert_eq!(status["completed"], 13, "{status}");
-    assert_eq!(world.json(&["agent", "list"]).as_array().unwrap().len(), 6);
-    assert_eq!(world.json(&["task", "list", "--all"]).as_array().unwrap().len(), 13);
-    assert_eq!(world.json(&["up"])["pid"], pid, "the same daemon answers");
-    world.json(&["down"]);
+    assert_eq!(
+        world.run_json(&["agent", "list"]).as_array().unwrap().len(),
+        6
+    );
+    assert_eq!(
+        world
+            .run_json(&["task", "list", "--all"])
+            .as_array()
+            .unwrap()
+            .len(),
+        13
+    );
+    assert_eq!(
+        world.run_json(&["up"])["pid"],
+        pid,
+        "the same daemon answers"
+    );
+    world.run_json(&["down"]);
     assert_eq!(world.processes(), [] as [u32; 0], "P3");
 }
 
@@ -70,21 +138,37 @@ fn a_served_demo_of_six_agents_answers_commands() {
 fn a_served_demo_leaves_decisions_to_people() {
     let mut world = World::new();
     let ran = world.run(&["demo", "--serve", "--json"]);
-    assert_eq!(ran.code, 0, "{ran:?}");
-    let said: serde_json::Value = serde_json::from_str(ran.out.trim()).unwrap();
+    assert_eq!(ran.exit_code, 0, "{ran:?}");
+    let said: serde_json::Value = serde_json::from_str(ran.stdout.trim()).unwrap();
     let data = &said["data"];
-    assert_eq!((&data["needs_you"], &data["landed"]), (&1.into(), &5.into()), "{said}");
-    world.data = PathBuf::from(data["data_dir"].as_str().unwrap());
+    assert_eq!(
+        (&data["needs_you"], &data["landed"]),
+        (&1.into(), &5.into()),
+        "{said}"
+    );
+    world.data_dir = PathBuf::from(data["data_dir"].as_str().unwrap());
     world.repo = PathBuf::from(data["repo"].as_str().unwrap());
-    let next: Vec<&str> = said["next"].as_array().unwrap().iter().map(|it| it.as_str().unwrap()).collect();
+    let next: Vec<&str> = said["next"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|it| it.as_str().unwrap())
+        .collect();
     assert_eq!(next[1], "regatta answer Q1 'one line'", "{next:?}");
-    assert_eq!(world.json(&["status"])["needs_you"], 1, "a question needs a person");
-    world.ok(&["answer", "Q1", "one line"]);
-    let reviewed = || world.json(&["show", "T6"])["word"] == "review";
-    assert!(crate::world::until(crate::world::LONG, reviewed), "T6 is not in review");
-    world.ok(&["land", "T6", "--wait"]);
-    assert_eq!(world.json(&["status"])["completed"], 7);
-    world.json(&["down"]);
+    assert_eq!(
+        world.run_json(&["status"])["needs_you"],
+        1,
+        "a question needs a person"
+    );
+    world.run_ok(&["answer", "Q1", "one line"]);
+    let reviewed = || world.run_json(&["show", "T6"])["word"] == "review";
+    assert!(
+        crate::world::wait_until(crate::world::TEST_TIMEOUT, reviewed),
+        "T6 is not in review"
+    );
+    world.run_ok(&["land", "T6", "--wait"]);
+    assert_eq!(world.run_json(&["status"])["completed"], 7);
+    world.run_json(&["down"]);
     assert_eq!(world.processes(), [] as [u32; 0], "P3");
 }
 
@@ -93,15 +177,44 @@ fn a_served_demo_leaves_decisions_to_people() {
 fn the_demo_ends_with_the_commands_to_type_next() {
     let world = World::new();
     let ran = world.run(&["demo", "--no-input"]);
-    assert_eq!(ran.code, 0, "{ran:?}");
-    assert!(ran.err.contains("no API key, nothing leaves this machine"), "{ran:?}");
-    assert_eq!(ran.out.lines().filter(|it| it.contains("✓ landed")).count(), 7, "{ran:?}");
-    assert_eq!(ran.out.lines().filter(|it| it.starts_with("* ")).count(), 8, "{ran:?}");
-    assert_eq!(ran.err.lines().filter(|it| it.contains(" landed ")).count(), 7, "each landing has its line: {ran:?}");
-    for words in ["done   7 of 7 landed", "look   regatta demo --keep", "yours  cd your-repo && regatta init"] {
-        assert!(ran.out.contains(words), "{words}: {ran:?}");
+    assert_eq!(ran.exit_code, 0, "{ran:?}");
+    assert!(
+        ran.stderr
+            .contains("no API key, nothing leaves this machine"),
+        "{ran:?}"
+    );
+    assert_eq!(
+        ran.stdout
+            .lines()
+            .filter(|it| it.contains("✓ landed"))
+            .count(),
+        7,
+        "{ran:?}"
+    );
+    assert_eq!(
+        ran.stdout.lines().filter(|it| it.starts_with("* ")).count(),
+        8,
+        "{ran:?}"
+    );
+    assert_eq!(
+        ran.stderr
+            .lines()
+            .filter(|it| it.contains(" landed "))
+            .count(),
+        7,
+        "each landing has its line: {ran:?}"
+    );
+    for words in [
+        "done   7 of 7 landed",
+        "look   regatta demo --keep",
+        "yours  cd your-repo && regatta init",
+    ] {
+        assert!(ran.stdout.contains(words), "{words}: {ran:?}");
     }
-    assert!(!ran.out.contains('\x1b') && !ran.err.contains('\x1b'), "no escape sequences without a terminal: {ran:?}");
+    assert!(
+        !ran.stdout.contains('\x1b') && !ran.stderr.contains('\x1b'),
+        "no escape sequences without a terminal: {ran:?}"
+    );
 }
 
 /// A missing temporary directory gives an error with a fix, not a panic.
@@ -109,8 +222,11 @@ fn the_demo_ends_with_the_commands_to_type_next() {
 fn a_demo_without_a_temporary_directory_names_the_fix() {
     let world = World::new();
     let mut command = world.command(&["demo", "--no-input", "--json"]);
-    command.env("TMPDIR", text(&world.root.join("nowhere")));
-    let ran = crate::world::run(command, None);
-    assert_eq!(ran.code, 1, "{ran:?}");
-    assert!(ran.err.contains("set TMPDIR to a directory with room"), "{ran:?}");
+    command.env("TMPDIR", path_text(&world.root.join("nowhere")));
+    let ran = crate::world::run_command(command, None);
+    assert_eq!(ran.exit_code, 1, "{ran:?}");
+    assert!(
+        ran.stderr.contains("set TMPDIR to a directory with room"),
+        "{ran:?}"
+    );
 }

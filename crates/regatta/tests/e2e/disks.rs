@@ -7,16 +7,19 @@ use std::process::{Command, Stdio};
 
 use serde_json::json;
 
-use crate::world::{LONG, World, finish, is_root, kill, not_run, run, text, until};
+use crate::world::{
+    TEST_TIMEOUT, World, is_root, kill_process, note_skipped_test, path_text, run_command,
+    wait_for_child, wait_until,
+};
 
 /// A small file system of one test. Dropping the value unmounts it.
-struct Mount(PathBuf);
+struct MountedDisk(PathBuf);
 
-impl Mount {
-    fn new(at: &Path, options: &str) -> Mount {
+impl MountedDisk {
+    fn new(at: &Path, options: &str) -> MountedDisk {
         std::fs::create_dir_all(at).unwrap();
-        mount(&["-t", "tmpfs", "-o", options, "regatta-e2e", text(at)]);
-        Mount(at.to_owned())
+        mount(&["-t", "tmpfs", "-o", options, "regatta-e2e", path_text(at)]);
+        MountedDisk(at.to_owned())
     }
 
     /// Shrinks the file system to its present content. `remount` with a size makes room again.
@@ -29,21 +32,37 @@ impl Mount {
         let shrunk = || {
             let it = rustix::fs::statvfs(&self.0).unwrap();
             let used = (it.f_blocks - it.f_bfree) * it.f_frsize;
-            Command::new("mount").args(["-o", &format!("remount,size={used}")]).arg(&self.0).output()
+            Command::new("mount")
+                .args(["-o", &format!("remount,size={used}")])
+                .arg(&self.0)
+                .output()
         };
         // The kernel refuses this when more was written in the meantime.
-        assert!(until(LONG, || shrunk().unwrap().status.success()), "{:?}", shrunk());
+        assert!(
+            wait_until(TEST_TIMEOUT, || shrunk().unwrap().status.success()),
+            "{:?}",
+            shrunk()
+        );
     }
 
     /// Remounts the file system. A process that has just ended may keep a file open for a moment.
     #[track_caller]
     fn remount(&self, options: &str) {
-        let remounted = || Command::new("mount").args(["-o", &format!("remount,{options}")]).arg(&self.0).output();
-        assert!(until(LONG, || remounted().unwrap().status.success()), "{options}: {:?}", remounted());
+        let remounted = || {
+            Command::new("mount")
+                .args(["-o", &format!("remount,{options}")])
+                .arg(&self.0)
+                .output()
+        };
+        assert!(
+            wait_until(TEST_TIMEOUT, || remounted().unwrap().status.success()),
+            "{options}: {:?}",
+            remounted()
+        );
     }
 }
 
-impl Drop for Mount {
+impl Drop for MountedDisk {
     fn drop(&mut self) {
         // Unmounts lazily, because a daemon that a failing test left may still have files open
         // there.
@@ -55,22 +74,22 @@ impl Drop for Mount {
 fn mount(args: &[&str]) {
     let mut command = Command::new("mount");
     command.args(args);
-    let ran = run(command, None);
-    assert_eq!(ran.code, 0, "mount {args:?}: {ran:?}");
+    let ran = run_command(command, None);
+    assert_eq!(ran.exit_code, 0, "mount {args:?}: {ran:?}");
 }
 
 /// A directory that becomes writable again when the value is dropped, so that it can be removed.
-struct Opened(PathBuf);
+struct WritableOnDrop(PathBuf);
 
-impl Opened {
-    fn mode(&self, mode: u32) {
+impl WritableOnDrop {
+    fn set_mode(&self, mode: u32) {
         let _gone = std::fs::set_permissions(&self.0, std::fs::Permissions::from_mode(mode));
     }
 }
 
-impl Drop for Opened {
+impl Drop for WritableOnDrop {
     fn drop(&mut self) {
-        self.mode(0o700);
+        self.set_mode(0o700);
     }
 }
 
@@ -79,13 +98,13 @@ impl Drop for Opened {
 #[test]
 fn a_corrupt_store_is_refused_and_not_changed() {
     let world = World::new();
-    world.ok(&["msg", "send", "dev", "kept"]);
+    world.run_ok(&["msg", "send", "dev", "kept"]);
     let copy = world.root.join("copy.db");
-    world.ok(&["backup", text(&copy)]);
-    world.ok(&["down"]);
-    let db = world.data.join("regatta.db");
+    world.run_ok(&["backup", path_text(&copy)]);
+    world.run_ok(&["down"]);
+    let db = world.data_dir.join("regatta.db");
     let good = std::fs::read(&copy).unwrap();
-    let mut dice = crate::kills::Dice(11);
+    let mut dice = crate::kills::SeededRng(11);
     let noise: Vec<u8> = (0..good.len()).map(|_| dice.below(256) as u8).collect();
     let mut half_noise = good.clone();
     half_noise[4096..].copy_from_slice(&noise[4096..]);
@@ -100,21 +119,32 @@ fn a_corrupt_store_is_refused_and_not_changed() {
         ("text", b"this is not a database\n".repeat(500)),
     ] {
         for leftover in ["regatta.db-wal", "regatta.db-shm"] {
-            let _absent = std::fs::remove_file(world.data.join(leftover));
+            let _absent = std::fs::remove_file(world.data_dir.join(leftover));
         }
         std::fs::write(&db, &bytes).unwrap();
-        let error = world.refused(&["up"], 1);
+        let error = world.run_refused(&["up"], 1);
         assert_eq!(error["code"], "corrupt", "{name}: {error}");
-        assert!(error["hint"].as_str().unwrap().contains("regatta restore"), "{name}: {error}");
-        assert_eq!(std::fs::read(&db).unwrap(), bytes, "{name}: the file was changed");
+        assert!(
+            error["hint"].as_str().unwrap().contains("regatta restore"),
+            "{name}: {error}"
+        );
+        assert_eq!(
+            std::fs::read(&db).unwrap(),
+            bytes,
+            "{name}: the file was changed"
+        );
         let ran = world.run(&["doctor"]);
-        assert_eq!(ran.code, 1, "{name}: {ran:?}");
-        assert!(ran.out.contains("regatta restore"), "{name}: {ran:?}");
-        assert_eq!(world.run(&["serve"]).code, 1, "{name}");
+        assert_eq!(ran.exit_code, 1, "{name}: {ran:?}");
+        assert!(ran.stdout.contains("regatta restore"), "{name}: {ran:?}");
+        assert_eq!(world.run(&["serve"]).exit_code, 1, "{name}");
     }
-    world.ok(&["restore", text(&copy)]);
-    world.ok(&["up"]);
-    assert_eq!(world.json(&["msg", "history", "dev"])[0]["text"], "kept", "the restored store has the message");
+    world.run_ok(&["restore", path_text(&copy)]);
+    world.run_ok(&["up"]);
+    assert_eq!(
+        world.run_json(&["msg", "history", "dev"])[0]["text"],
+        "kept",
+        "the restored store has the message"
+    );
 }
 
 /// Writes until the disk is full. Everything that was acknowledged is kept, the daemon keeps
@@ -122,7 +152,7 @@ fn a_corrupt_store_is_refused_and_not_changed() {
 #[test]
 fn a_full_disk_loses_nothing_and_writes_resume_when_there_is_space() {
     if !is_root() {
-        not_run(
+        note_skipped_test(
             "a_full_disk_loses_nothing_and_writes_resume_when_there_is_space",
             "mounting a small file system needs root",
             "a_store_that_reaches_a_file_size_limit_loses_nothing",
@@ -130,14 +160,15 @@ fn a_full_disk_loses_nothing_and_writes_resume_when_there_is_space() {
         return;
     }
     let mut world = World::new();
-    let mount = Mount::new(&world.root.join("small"), "size=3m");
-    world.data = mount.0.join("data");
-    world.ok(&["up"]);
-    let pid = world.card().unwrap()["pid"].clone();
-    let door = crate::http::Door::of(&world.data);
+    let mount = MountedDisk::new(&world.root.join("small"), "size=3m");
+    world.data_dir = mount.0.join("data");
+    world.run_ok(&["up"]);
+    let pid = world.daemon_info().unwrap()["pid"].clone();
+    let door = crate::http::ApiClient::for_data_dir(&world.data_dir);
     let send = |nth: usize| {
         let text = format!("{nth} {}", "x".repeat(2_000));
-        door.call("msg.send", &json!({ "channel": "dev", "text": text }), None).unwrap()
+        door.call("msg.send", &json!({ "channel": "dev", "text": text }), None)
+            .unwrap()
     };
     (0..20).for_each(|nth| assert_eq!(send(nth).status, 200));
     // Fills the rest of the disk, so that the store runs out of space.
@@ -152,37 +183,73 @@ fn a_full_disk_loses_nothing_and_writes_resume_when_there_is_space() {
         mount.fill();
         assert!(sent < 5_000, "the disk never became full");
     };
-    assert_eq!((&refused["code"], &refused["retryable"]), (&json!("disk_full"), &json!(true)), "{refused}");
-    assert!(refused["hint"].as_str().unwrap().contains("free some space"), "{refused}");
-    let error = world.refused(&["claim", "acquire", "port://1", "--as", "ann"], 1);
+    assert_eq!(
+        (&refused["code"], &refused["retryable"]),
+        (&json!("disk_full"), &json!(true)),
+        "{refused}"
+    );
+    assert!(
+        refused["hint"]
+            .as_str()
+            .unwrap()
+            .contains("free some space"),
+        "{refused}"
+    );
+    let error = world.run_refused(&["claim", "acquire", "port://1", "--as", "ann"], 1);
     assert_eq!(error["code"], "disk_full");
-    assert_eq!(world.json(&["up"])["pid"], pid, "the daemon keeps running on a full disk");
-    assert_eq!(history(&world), sent, "D1: everything that was acknowledged can be read");
+    assert_eq!(
+        world.run_json(&["up"])["pid"],
+        pid,
+        "the daemon keeps running on a full disk"
+    );
+    assert_eq!(
+        message_count(&world),
+        sent,
+        "D1: everything that was acknowledged can be read"
+    );
     mount.remount("size=3m");
-    assert!(until(LONG, || send(sent).status == 200), "writes must resume when there is space");
+    assert!(
+        wait_until(TEST_TIMEOUT, || send(sent).status == 200),
+        "writes must resume when there is space"
+    );
     sent += 1;
-    assert_eq!(history(&world), sent);
-    world.json(&["claim", "acquire", "port://1", "--as", "ann"]);
+    assert_eq!(message_count(&world), sent);
+    world.run_json(&["claim", "acquire", "port://1", "--as", "ann"]);
     // A start on a full disk reports the full disk and loses nothing.
-    world.ok(&["down"]);
+    world.run_ok(&["down"]);
     mount.fill();
-    let error = world.refused(&["up"], 1);
+    let error = world.run_refused(&["up"], 1);
     assert_eq!(error["code"], "disk_full", "{error}");
-    assert!(error["hint"].as_str().unwrap().contains("free some space"), "{error}");
+    assert!(
+        error["hint"].as_str().unwrap().contains("free some space"),
+        "{error}"
+    );
     let ran = world.run(&["doctor"]);
-    assert!(ran.code == 1 && ran.out.contains("0 MB free"), "{ran:?}");
+    assert!(
+        ran.exit_code == 1 && ran.stdout.contains("0 MB free"),
+        "{ran:?}"
+    );
     mount.remount("size=3m");
-    world.ok(&["up"]);
-    assert_eq!(history(&world), sent);
+    world.run_ok(&["up"]);
+    assert_eq!(message_count(&world), sent);
     // `doctor` warns of so small a disk, but the store on it is sound.
-    let (doctor, _) = world.answer(&["doctor"]);
-    let store = doctor.as_array().unwrap().iter().find(|it| it["id"] == "store").unwrap();
+    let (doctor, _) = world.run_json_any_exit(&["doctor"]);
+    let store = doctor
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|it| it["id"] == "store")
+        .unwrap();
     assert_eq!(store["level"], "ok", "D3: {doctor}");
-    world.ok(&["down"]);
+    world.run_ok(&["down"]);
 }
 
-fn history(world: &World) -> usize {
-    world.json(&["msg", "history", "dev", "--limit", "10000"]).as_array().unwrap().len()
+fn message_count(world: &World) -> usize {
+    world
+        .run_json(&["msg", "history", "dev", "--limit", "10000"])
+        .as_array()
+        .unwrap()
+        .len()
 }
 
 /// Makes the same check without root: a limit on file sizes stands in for the full disk.
@@ -190,17 +257,28 @@ fn history(world: &World) -> usize {
 fn a_store_that_reaches_a_file_size_limit_loses_nothing() {
     let world = World::new();
     let mut limited = Command::new("sh");
-    world.clean(&mut limited);
+    world.clean_environment(&mut limited);
     // The limit is in blocks of half a kilobyte. The signal is ignored, so the write fails as on a
     // full disk.
-    limited.args(["-c", "trap '' XFSZ; ulimit -f 1200; exec \"$0\" serve --json", env!("CARGO_BIN_EXE_regatta")]);
-    let child = limited.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    assert!(until(LONG, || world.card().is_some()));
-    let door = crate::http::Door::of(&world.data);
+    limited.args([
+        "-c",
+        "trap '' XFSZ; ulimit -f 1200; exec \"$0\" serve --json",
+        env!("CARGO_BIN_EXE_regatta"),
+    ]);
+    let child = limited
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    assert!(wait_until(TEST_TIMEOUT, || world.daemon_info().is_some()));
+    let door = crate::http::ApiClient::for_data_dir(&world.data_dir);
     let mut sent = 0;
     let refused = loop {
         let text = format!("{sent} {}", "x".repeat(4_000));
-        let reply = door.call("msg.send", &json!({ "channel": "dev", "text": text }), None).unwrap();
+        let reply = door
+            .call("msg.send", &json!({ "channel": "dev", "text": text }), None)
+            .unwrap();
         if reply.status != 200 {
             break reply.json();
         }
@@ -208,15 +286,22 @@ fn a_store_that_reaches_a_file_size_limit_loses_nothing() {
         assert!(sent < 5_000, "the limit was never reached");
     };
     assert!(sent > 10, "{refused}");
-    assert!(["disk_full", "io"].contains(&refused["code"].as_str().unwrap()), "{refused}");
+    assert!(
+        ["disk_full", "io"].contains(&refused["code"].as_str().unwrap()),
+        "{refused}"
+    );
     assert!(!refused["hint"].as_str().unwrap().is_empty(), "{refused}");
-    assert_eq!(history(&world), sent, "D1");
-    rustix::process::kill_process(rustix::process::Pid::from_child(&child), rustix::process::Signal::TERM).unwrap();
-    finish(child, LONG).unwrap();
+    assert_eq!(message_count(&world), sent, "D1");
+    rustix::process::kill_process(
+        rustix::process::Pid::from_child(&child),
+        rustix::process::Signal::TERM,
+    )
+    .unwrap();
+    wait_for_child(child, TEST_TIMEOUT).unwrap();
     // The next daemon has no such limit.
-    assert_eq!(history(&world), sent, "D1");
-    world.ok(&["msg", "send", "dev", "there is room again"]);
-    assert_eq!(world.run(&["doctor"]).code, 0, "D3");
+    assert_eq!(message_count(&world), sent, "D1");
+    world.run_ok(&["msg", "send", "dev", "there is room again"]);
+    assert_eq!(world.run(&["doctor"]).exit_code, 0, "D3");
 }
 
 /// A data directory that cannot be written gives an error. For root it is a read-only mount, for
@@ -224,31 +309,37 @@ fn a_store_that_reaches_a_file_size_limit_loses_nothing() {
 #[test]
 fn a_read_only_data_directory_gives_an_error_with_a_hint() {
     let mut world = World::new();
-    let mount = is_root().then(|| Mount::new(&world.root.join("sealed"), "size=16m"));
-    world.data = world.root.join("sealed/data");
-    let opened = Opened(world.data.clone());
-    world.ok(&["msg", "send", "dev", "kept"]);
-    world.ok(&["down"]);
+    let mount = is_root().then(|| MountedDisk::new(&world.root.join("sealed"), "size=16m"));
+    world.data_dir = world.root.join("sealed/data");
+    let opened = WritableOnDrop(world.data_dir.clone());
+    world.run_ok(&["msg", "send", "dev", "kept"]);
+    world.run_ok(&["down"]);
     let seal = |sealed: bool| match &mount {
         Some(mount) => mount.remount(if sealed { "ro" } else { "rw" }),
-        None => opened.mode(if sealed { 0o500 } else { 0o700 }),
+        None => opened.set_mode(if sealed { 0o500 } else { 0o700 }),
     };
     seal(true);
     for args in [&["up"][..], &["msg", "send", "dev", "lost?"], &["serve"]] {
-        let error = world.refused(args, 1);
+        let error = world.run_refused(args, 1);
         assert_eq!(error["code"], "read_only", "{args:?}: {error}");
         let hint = error["hint"].as_str().unwrap();
-        assert!(hint.contains("REGATTA_DATA_DIR") || hint.contains(text(&world.data)), "{args:?}: {error}");
+        assert!(
+            hint.contains("REGATTA_DATA_DIR") || hint.contains(path_text(&world.data_dir)),
+            "{args:?}: {error}"
+        );
     }
     let ran = world.run(&["doctor"]);
-    assert_eq!(ran.code, 1, "{ran:?}");
+    assert_eq!(ran.exit_code, 1, "{ran:?}");
     let said = ["read-only", "may not be written", "cannot write to"];
-    assert!(said.iter().any(|it| ran.out.contains(it)), "{ran:?}");
+    assert!(said.iter().any(|it| ran.stdout.contains(it)), "{ran:?}");
     seal(false);
-    world.ok(&["up"]);
-    assert_eq!(world.json(&["msg", "history", "dev"])[0]["text"], "kept");
-    assert_eq!(history(&world), 1);
-    world.ok(&["down"]);
+    world.run_ok(&["up"]);
+    assert_eq!(
+        world.run_json(&["msg", "history", "dev"])[0]["text"],
+        "kept"
+    );
+    assert_eq!(message_count(&world), 1);
+    world.run_ok(&["down"]);
 }
 
 /// The data directory is a file, or lies below a file.
@@ -258,13 +349,16 @@ fn a_data_directory_that_is_a_file_gives_an_error_with_a_hint() {
     let file = world.root.join("file");
     std::fs::write(&file, "mine").unwrap();
     for data in [file.clone(), file.join("below")] {
-        world.data = data;
+        world.data_dir = data;
         for args in [&["status"][..], &["serve"], &["claim", "list"]] {
-            let error = world.refused(args, 1);
+            let error = world.run_refused(args, 1);
             assert_eq!(error["code"], "bad_config", "{error}");
-            assert!(error["hint"].as_str().unwrap().contains("REGATTA_DATA_DIR"), "{error}");
+            assert!(
+                error["hint"].as_str().unwrap().contains("REGATTA_DATA_DIR"),
+                "{error}"
+            );
         }
-        assert_eq!(world.run(&["doctor"]).code, 1);
+        assert_eq!(world.run(&["doctor"]).exit_code, 1);
     }
     assert_eq!(std::fs::read_to_string(&file).unwrap(), "mine");
 }
@@ -273,21 +367,32 @@ fn a_data_directory_that_is_a_file_gives_an_error_with_a_hint() {
 #[test]
 fn a_very_long_data_directory_works() {
     let mut world = World::with_repo();
-    world.data = world.root.join("a-very-long-name".repeat(6)).join("and-another-one".repeat(4)).join("data");
-    assert!(world.data.as_os_str().len() > 180);
-    world.ok(&["init", "--yes"]);
-    world.commit("Use regatta");
-    assert!(world.data.join("daemon.sock").exists());
-    let plan = world
-        .plan("[[task]]\nsubject = \"x\"\nfiles = [\"x\"]\nscript = [{ write = { path = \"x\", text = \"x\" } }]\n");
-    assert_eq!(world.run(&["run", &plan, "--agents", "scripted", "--wait"]).code, 0);
+    world.data_dir = world
+        .root
+        .join("a-very-long-name".repeat(6))
+        .join("and-another-one".repeat(4))
+        .join("data");
+    assert!(world.data_dir.as_os_str().len() > 180);
+    world.run_ok(&["init", "--yes"]);
+    world.commit_all("Use regatta");
+    assert!(world.data_dir.join("daemon.sock").exists());
+    let plan = world.write_plan(
+        "[[task]]\nsubject = \"x\"\nfiles = [\"x\"]\nscript = [{ write = { path \
+            = \"x\", text = \"x\" } }]\n",
+    );
+    assert_eq!(
+        world
+            .run(&["run", &plan, "--agents", "scripted", "--wait"])
+            .exit_code,
+        0
+    );
     // Spaces, quotes and non-ASCII letters work, too.
     let mut odd = World::new();
-    odd.data = odd.root.join("with space/ünï 'q\"");
-    odd.ok(&["msg", "send", "dev", "hello"]);
-    assert_eq!(history(&odd), 1);
-    odd.ok(&["down"]);
-    world.ok(&["down"]);
+    odd.data_dir = odd.root.join("with space/ünï 'q\"");
+    odd.run_ok(&["msg", "send", "dev", "hello"]);
+    assert_eq!(message_count(&odd), 1);
+    odd.run_ok(&["down"]);
+    world.run_ok(&["down"]);
 }
 
 /// P10: on a full disk neither a stop nor the end of an attempt can be recorded. `down` still
@@ -296,87 +401,129 @@ fn a_very_long_data_directory_works() {
 fn p10_down_on_a_full_disk_ends_when_nothing_runs() {
     if !is_root() {
         let instead = "the P10 tests of restarts in crates/regatta-engine/tests";
-        not_run("p10_down_on_a_full_disk_ends_when_nothing_runs", "mounting a small file system needs root", instead);
+        note_skipped_test(
+            "p10_down_on_a_full_disk_ends_when_nothing_runs",
+            "mounting a small file system needs root",
+            instead,
+        );
         return;
     }
     let mut world = World::with_repo();
     // Each attempt needs 256 MiB of free space to start.
-    let mount = Mount::new(&world.root.join("small"), "size=320m");
-    world.data = mount.0.join("data");
-    world.ok(&["init", "--yes"]);
-    world.commit("Use regatta");
-    let plan = world.plan(
+    let mount = MountedDisk::new(&world.root.join("small"), "size=320m");
+    world.data_dir = mount.0.join("data");
+    world.run_ok(&["init", "--yes"]);
+    world.commit_all("Use regatta");
+    let plan = world.write_plan(
         "[[task]]\nid = \"a\"\nsubject = \"Hang\"\nfiles = [\"a.txt\"]\n\
          script = [{ write = { path = \"a.txt\", text = \"x\" } }, { hang = true }]\n",
     );
-    world.ok(&["run", &plan, "--agents", "scripted"]);
-    let working = || world.json(&["status"])["working"].as_u64() == Some(1) && !world.programs().is_empty();
-    assert!(until(LONG, working), "{}", world.json(&["status"]));
+    world.run_ok(&["run", &plan, "--agents", "scripted"]);
+    let working = || {
+        world.run_json(&["status"])["working"].as_u64() == Some(1)
+            && !world.foreign_processes().is_empty()
+    };
+    assert!(
+        wait_until(TEST_TIMEOUT, working),
+        "{}",
+        world.run_json(&["status"])
+    );
     mount.fill();
     // The attempts of the killed programs cannot be ended on the board, because the disk is full.
-    for pid in world.programs() {
-        kill(pid);
+    for pid in world.foreign_processes() {
+        kill_process(pid);
     }
     let ran = world.run(&["down", "--timeout", "300s"]);
-    assert_eq!(ran.code, 0, "{ran:?}");
-    assert!(until(LONG, || world.processes().is_empty()), "P3: {:?}", world.left());
+    assert_eq!(ran.exit_code, 0, "{ran:?}");
+    assert!(
+        wait_until(TEST_TIMEOUT, || world.processes().is_empty()),
+        "P3: {:?}",
+        world.describe_foreign_processes()
+    );
     mount.remount("size=320m");
-    world.ok(&["up"]);
-    assert_eq!(world.json(&["task", "list"]).as_array().unwrap().len(), 1, "J1: nothing is lost");
-    world.ok(&["down", "--timeout", "300s"]);
+    world.run_ok(&["up"]);
+    assert_eq!(
+        world.run_json(&["task", "list"]).as_array().unwrap().len(),
+        1,
+        "J1: nothing is lost"
+    );
+    world.run_ok(&["down", "--timeout", "300s"]);
 }
 
 /// D10: a daemon does not start with an empty fleet where a fleet existed, neither without its log
 /// nor without its store.
 #[test]
 fn d10_a_lost_log_or_store_is_refused() {
-    let world = World::set_up();
-    let acquire = |uri: &str| world.json(&["claim", "acquire", uri, "--as", "ann"])["token"].as_u64().unwrap();
+    let world = World::with_project();
+    let acquire = |uri: &str| {
+        world.run_json(&["claim", "acquire", uri, "--as", "ann"])["token"]
+            .as_u64()
+            .unwrap()
+    };
     let token = acquire("file://shop/a");
     let copy = world.root.join("copy.db");
-    world.ok(&["backup", text(&copy)]);
-    let pid = u32::try_from(world.card().unwrap()["pid"].as_u64().unwrap()).unwrap();
+    world.run_ok(&["backup", path_text(&copy)]);
+    let pid = u32::try_from(world.daemon_info().unwrap()["pid"].as_u64().unwrap()).unwrap();
     // The mark names the log while commits exist only in the log.
-    let mark = || std::fs::read_to_string(world.data.join("regatta.db.mark")).unwrap();
-    let sent = |nth: usize| world.ok(&["msg", "send", "dev", &format!("{nth}")]);
+    let mark = || std::fs::read_to_string(world.data_dir.join("regatta.db.mark")).unwrap();
+    let sent = |nth: usize| world.run_ok(&["msg", "send", "dev", &format!("{nth}")]);
     let mut nth = 0;
-    assert!(until(LONG, || {
+    assert!(wait_until(TEST_TIMEOUT, || {
         nth += 1;
         sent(nth);
         !mark().contains("\"log\":null")
     }));
-    kill(pid);
-    assert!(until(LONG, || !crate::world::alive(pid)));
-    let (store, log) = (world.data.join("regatta.db"), world.data.join("regatta.db-wal"));
+    kill_process(pid);
+    assert!(wait_until(TEST_TIMEOUT, || !crate::world::is_alive(pid)));
+    let (store, log) = (
+        world.data_dir.join("regatta.db"),
+        world.data_dir.join("regatta.db-wal"),
+    );
     let (kept_store, kept_log) = (std::fs::read(&store).unwrap(), std::fs::read(&log).unwrap());
-    for (what, garbled) in [("deleted", None), ("garbled", Some(b"garbage ".repeat(4_000)))] {
-        let _absent = std::fs::remove_file(world.data.join("regatta.db-shm"));
+    for (what, garbled) in [
+        ("deleted", None),
+        ("garbled", Some(b"garbage ".repeat(4_000))),
+    ] {
+        let _absent = std::fs::remove_file(world.data_dir.join("regatta.db-shm"));
         match garbled {
             None => std::fs::remove_file(&log).unwrap(),
             Some(bytes) => std::fs::write(&log, bytes).unwrap(),
         }
-        let error = world.refused(&["status"], 1);
+        let error = world.run_refused(&["status"], 1);
         assert_eq!(error["code"], "store_behind", "{what}: {error}");
-        assert!(error["hint"].as_str().unwrap().contains("regatta restore"), "{what}: {error}");
+        assert!(
+            error["hint"].as_str().unwrap().contains("regatta restore"),
+            "{what}: {error}"
+        );
         let doctor = world.run(&["doctor"]);
-        assert!(doctor.code == 1 && doctor.out.contains("regatta.db-wal"), "{what}: {doctor:?}");
+        assert!(
+            doctor.exit_code == 1 && doctor.stdout.contains("regatta.db-wal"),
+            "{what}: {doctor:?}"
+        );
     }
     std::fs::remove_file(&log).unwrap();
     std::fs::remove_file(&store).unwrap();
-    assert_eq!(world.refused(&["status"], 1)["code"], "store_behind", "a mark without a store");
-    std::fs::remove_file(world.data.join("regatta.db.mark")).unwrap();
-    std::fs::create_dir_all(world.data.join("vaults/shop.git")).unwrap();
-    let error = world.refused(&["status"], 1);
-    assert!(error["message"].as_str().unwrap().contains("vaults"), "vaults without a store: {error}");
+    assert_eq!(
+        world.run_refused(&["status"], 1)["code"],
+        "store_behind",
+        "a mark without a store"
+    );
+    std::fs::remove_file(world.data_dir.join("regatta.db.mark")).unwrap();
+    std::fs::create_dir_all(world.data_dir.join("vaults/shop.git")).unwrap();
+    let error = world.run_refused(&["status"], 1);
+    assert!(
+        error["message"].as_str().unwrap().contains("vaults"),
+        "vaults without a store: {error}"
+    );
     // With the files put back, everything exists. A restored backup works, too, and never repeats a
     // token (L2).
-    std::fs::remove_dir(world.data.join("vaults/shop.git")).unwrap();
+    std::fs::remove_dir(world.data_dir.join("vaults/shop.git")).unwrap();
     std::fs::write(&store, kept_store).unwrap();
     std::fs::write(&log, kept_log).unwrap();
-    assert_eq!(history(&world), nth);
-    world.ok(&["down"]);
-    world.ok(&["restore", text(&copy)]);
-    world.ok(&["up"]);
+    assert_eq!(message_count(&world), nth);
+    world.run_ok(&["down"]);
+    world.run_ok(&["restore", path_text(&copy)]);
+    world.run_ok(&["up"]);
     let again = acquire("file://shop/b");
     assert!(again > token + (1 << 32), "L2: {again} after {token}");
 }

@@ -4,14 +4,16 @@
 use std::collections::BTreeMap;
 use std::io::Write;
 
-use crate::world::{LONG, World, alive, until};
+use crate::world::{TEST_TIMEOUT, World, is_alive, wait_until};
 
 /// Returns a plan of two tasks that end once the file `gate` exists.
-fn plan(round: usize, gate: &str) -> String {
+fn plan_with_gate(round: usize, gate: &str) -> String {
     let task = |name: &str| {
         format!(
-            "[[task]]\nid = \"{name}{round}\"\nsubject = \"Write {name}{round}\"\nfiles = [\"{name}{round}.txt\"]\n\
-             script = [{{ write = {{ path = \"{name}{round}.txt\", text = \"{name}{round}\\n\" }} }}, \
+            "[[task]]\nid = \"{name}{round}\"\nsubject = \"Write {name}{round}\"\nfiles = \
+             [\"{name}{round}.txt\"]\n\
+             script = [{{ write = {{ path = \"{name}{round}.txt\", text = \"{name}{round}\\n\" }} \
+             }}, \
              {{ run = \"while [ ! -e {gate} ]; do sleep 0.02; done\" }}]\n"
         )
     };
@@ -19,9 +21,16 @@ fn plan(round: usize, gate: &str) -> String {
 }
 
 /// Returns how many commits of the trunk each task has, by the trailer.
-fn on_trunk(world: &World) -> BTreeMap<String, usize> {
+fn commits_per_task(world: &World) -> BTreeMap<String, usize> {
     let mut counts = BTreeMap::new();
-    for task in world.git(&["log", "--format=%(trailers:key=Regatta-Task,valueonly)", "main"]).split_whitespace() {
+    for task in world
+        .git(&[
+            "log",
+            "--format=%(trailers:key=Regatta-Task,valueonly)",
+            "main",
+        ])
+        .split_whitespace()
+    {
         *counts.entry(task.to_owned()).or_default() += 1;
     }
     counts
@@ -30,7 +39,15 @@ fn on_trunk(world: &World) -> BTreeMap<String, usize> {
 /// Pushes a commit from another clone.
 fn push_from_elsewhere(world: &World, remote: &std::path::Path, round: usize) {
     let clone = world.root.join(format!("clone{round}"));
-    world.git_in(&world.root, &["clone", "-q", remote.to_str().unwrap(), clone.to_str().unwrap()]);
+    world.git_in(
+        &world.root,
+        &[
+            "clone",
+            "-q",
+            remote.to_str().unwrap(),
+            clone.to_str().unwrap(),
+        ],
+    );
     std::fs::write(clone.join(format!("theirs{round}.txt")), "theirs\n").unwrap();
     world.git_in(&clone, &["add", "-A"]);
     world.git_in(&clone, &["commit", "-q", "-m", "Theirs"]);
@@ -41,70 +58,157 @@ fn push_from_elsewhere(world: &World, remote: &std::path::Path, round: usize) {
 /// way to the trunk.
 #[test]
 fn q7_no_failpoint_loses_or_repeats_a_landing() {
-    let times = std::env::var("REGATTA_FAILPOINT_TIMES").ok().and_then(|it| it.parse().ok()).unwrap_or(1);
+    let times = std::env::var("REGATTA_FAILPOINT_TIMES")
+        .ok()
+        .and_then(|it| it.parse().ok())
+        .unwrap_or(1);
     let world = World::with_repo();
     let (after, remote) = (world.root.join("after"), world.root.join("remote.git"));
-    world.git_in(&world.root, &["init", "-q", "--bare", "-b", "main", remote.to_str().unwrap()]);
+    world.git_in(
+        &world.root,
+        &[
+            "init",
+            "-q",
+            "--bare",
+            "-b",
+            "main",
+            remote.to_str().unwrap(),
+        ],
+    );
     world.git(&["remote", "add", "origin", remote.to_str().unwrap()]);
-    world.ok(&["init", "--yes"]);
-    let settings = world.read("regatta.toml");
-    let landing = format!("[landing]\npush = \"origin\"\nafter = [\"echo $REGATTA_TASK >> {}\"]\n", after.display());
-    let kept: String =
-        settings.lines().take_while(|it| !it.starts_with("[landing]")).map(|it| format!("{it}\n")).collect();
-    world.write("regatta.toml", &(kept + &landing));
-    world.ok(&["init", "--yes"]);
-    world.commit("Use regatta");
-    world.ok(&["agent", "add", "robot", "--runtime", "scripted", "--max-tasks", "2"]);
-    let points = world.json(&["failpoints"]);
-    let points: Vec<String> = points.as_array().unwrap().iter().map(|it| it.as_str().unwrap().to_owned()).collect();
+    world.run_ok(&["init", "--yes"]);
+    let settings = world.read_file("regatta.toml");
+    let landing = format!(
+        "[landing]\npush = \"origin\"\nafter = [\"echo $REGATTA_TASK >> {}\"]\n",
+        after.display()
+    );
+    let kept: String = settings
+        .lines()
+        .take_while(|it| !it.starts_with("[landing]"))
+        .map(|it| format!("{it}\n"))
+        .collect();
+    world.write_file("regatta.toml", &(kept + &landing));
+    world.run_ok(&["init", "--yes"]);
+    world.commit_all("Use regatta");
+    world.run_ok(&[
+        "agent",
+        "add",
+        "robot",
+        "--runtime",
+        "scripted",
+        "--max-tasks",
+        "2",
+    ]);
+    let points = world.run_json(&["failpoints"]);
+    let points: Vec<String> = points
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|it| it.as_str().unwrap().to_owned())
+        .collect();
     assert!(points.len() >= 20, "{points:?}");
 
     let mut all: Vec<String> = Vec::new();
     for (round, point) in (0..times).flat_map(|_| &points).enumerate() {
         // The work starts before the daemon with the failpoint does, and ends only after that.
         let gate = world.root.join(format!("gate{round}"));
-        let path = world.plan(&plan(round, gate.to_str().unwrap()));
-        let mission = world.json(&["run", &path, "--agents", "robot", "--yes"]);
-        let tasks = mission["tasks"].as_array().unwrap().iter().map(|it| it["id"].as_str().unwrap().to_owned());
+        let path = world.write_plan(&plan_with_gate(round, gate.to_str().unwrap()));
+        let mission = world.run_json(&["run", &path, "--agents", "robot", "--yes"]);
+        let tasks = mission["tasks"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|it| it["id"].as_str().unwrap().to_owned());
         all.extend(tasks);
-        world.ok(&["down", "--keep-agents"]);
+        world.run_ok(&["down", "--keep-agents"]);
         let nth = if point.starts_with("commit.") { 6 } else { 1 };
         let mut up = world.command(&["up", "--json"]);
         up.env("REGATTA_FAILPOINT", format!("{point}:{nth}"));
-        let ran = crate::world::run(up, None);
+        let ran = crate::world::run_command(up, None);
         if point.starts_with("join.") {
             push_from_elsewhere(&world, &remote, round);
         }
         std::fs::write(&gate, "").unwrap();
         // Leftover work of the previous round may reach the failpoint before the daemon is ready.
         // That crash counts as well.
-        if ran.code == 0 {
-            let pid = serde_json::from_str::<serde_json::Value>(&ran.out).unwrap()["data"]["pid"].as_u64().unwrap();
-            assert!(until(LONG, || !alive(pid as u32)), "{point} was never reached");
+        if ran.exit_code == 0 {
+            let pid =
+                serde_json::from_str::<serde_json::Value>(&ran.stdout).unwrap()["data"]["pid"]
+                    .as_u64()
+                    .unwrap();
+            assert!(
+                wait_until(TEST_TIMEOUT, || !is_alive(pid as u32)),
+                "{point} was never reached"
+            );
         } else {
-            assert!(ran.err.contains("ended before it was ready"), "{point}: {ran:?}");
+            assert!(
+                ran.stderr.contains("ended before it was ready"),
+                "{point}: {ran:?}"
+            );
         }
 
-        world.ok(&["up"]);
+        world.run_ok(&["up"]);
         for task in &all[all.len() - 2..] {
-            let landed = || world.json(&["show", task])["word"] == "landed";
-            assert!(until(LONG, landed), "J1, Q8: {task} did not land after {point}: {}", world.json(&["why", task]));
+            let landed = || world.run_json(&["show", task])["word"] == "landed";
+            assert!(
+                wait_until(TEST_TIMEOUT, landed),
+                "J1, Q8: {task} did not land after {point}: {}",
+                world.run_json(&["why", task])
+            );
         }
-        assert!(on_trunk(&world).values().all(|it| *it == 1), "Q7: after {point}: {:?}", on_trunk(&world));
-        assert_eq!(on_trunk(&world).len(), all.len(), "J1: after {point}");
+        assert!(
+            commits_per_task(&world).values().all(|it| *it == 1),
+            "Q7: after {point}: {:?}",
+            commits_per_task(&world)
+        );
+        assert_eq!(
+            commits_per_task(&world).len(),
+            all.len(),
+            "J1: after {point}"
+        );
         let pushed = || {
-            let there = world.git_in(&remote, &["for-each-ref", "--format=%(objectname)", "refs/heads/main"]);
+            let there = world.git_in(
+                &remote,
+                &["for-each-ref", "--format=%(objectname)", "refs/heads/main"],
+            );
             there == world.git(&["rev-parse", "main"])
         };
-        assert!(until(LONG, pushed), "the trunk was not pushed after {point}");
-        let ran = || std::fs::read_to_string(&after).unwrap_or_default().lines().count();
-        assert!(until(LONG, || ran() >= all.len()), "a command after a landing did not run: {point}");
-        assert_eq!(ran(), all.len(), "J8: a command after a landing ran twice: {point}");
-        assert_eq!(world.git(&["status", "--porcelain"]), "", "the checkout does not follow the trunk after {point}");
+        assert!(
+            wait_until(TEST_TIMEOUT, pushed),
+            "the trunk was not pushed after {point}"
+        );
+        let ran = || {
+            std::fs::read_to_string(&after)
+                .unwrap_or_default()
+                .lines()
+                .count()
+        };
+        assert!(
+            wait_until(TEST_TIMEOUT, || ran() >= all.len()),
+            "a command after a landing did not run: {point}"
+        );
+        assert_eq!(
+            ran(),
+            all.len(),
+            "J8: a command after a landing ran twice: {point}"
+        );
+        assert_eq!(
+            world.git(&["status", "--porcelain"]),
+            "",
+            "the checkout does not follow the trunk after {point}"
+        );
     }
     world.assert_green_everywhere();
-    let queue = world.json(&["queue"]);
+    let queue = world.run_json(&["queue"]);
     assert_eq!(queue[0]["queue"].as_array().unwrap().len(), 0, "{queue}");
-    assert_eq!(world.git(&["rev-list", "--min-parents=2", "main"]), "", "the trunk's history is not linear");
-    let _shown = writeln!(std::io::stdout(), "{} failpoints, {times} times each", points.len());
+    assert_eq!(
+        world.git(&["rev-list", "--min-parents=2", "main"]),
+        "",
+        "the trunk's history is not linear"
+    );
+    let _shown = writeln!(
+        std::io::stdout(),
+        "{} failpoints, {times} times each",
+        points.len()
+    );
 }

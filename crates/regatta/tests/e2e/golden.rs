@@ -5,26 +5,39 @@ use std::path::Path;
 
 /// Compares a text with the golden file of that name.
 #[track_caller]
-pub(crate) fn check(name: &str, text: &str) {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/e2e/golden").join(name);
+pub(crate) fn assert_golden(name: &str, text: &str) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/e2e/golden")
+        .join(name);
     if std::env::var_os("UPDATE_GOLDEN").is_some_and(|it| it == "1") {
         std::fs::write(&path, text).unwrap();
         return;
     }
     let kept = std::fs::read_to_string(&path).unwrap_or_default();
-    assert!(kept == text, "{name} has changed (UPDATE_GOLDEN=1 accepts it).\n--- kept\n{kept}\n--- now\n{text}");
+    assert!(
+        kept == text,
+        "{name} has changed (UPDATE_GOLDEN=1 accepts it).\n--- kept\n{kept}\n--- now\n{text}"
+    );
 }
 
 /// Replaces everything that differs from run to run: paths of the test, commits, ages, times, ports
 /// and process ids. Columns are aligned only where their content is fixed, so runs of spaces become
 /// two.
-pub(crate) fn plain(text: &str, root: &Path) -> String {
+pub(crate) fn normalize(text: &str, root: &Path) -> String {
     let text = text.replace(root.to_str().unwrap(), "ROOT");
     let mut lines = Vec::new();
     for line in text.lines() {
-        let cells: Vec<String> = line.trim_end().split("  ").filter(|it| !it.is_empty()).map(cell).collect();
+        let cells: Vec<String> = line
+            .trim_end()
+            .split("  ")
+            .filter(|it| !it.is_empty())
+            .map(normalize_cell)
+            .collect();
         // Durations depend on the machine, and very short phases may be missing.
-        if let Some(name) = cells.first().filter(|it| ["past", "time"].contains(&it.as_str())) {
+        if let Some(name) = cells
+            .first()
+            .filter(|it| ["past", "time"].contains(&it.as_str()))
+        {
             let name = format!("{}\n", name.to_uppercase());
             if lines.last() != Some(&name) {
                 lines.push(name);
@@ -38,7 +51,10 @@ pub(crate) fn plain(text: &str, root: &Path) -> String {
         }
         // The installed agents depend on the machine: one line for all that are missing, and one
         // for each that is installed.
-        if let Some(first) = cells.first().filter(|it| it.ends_with(" provider") || it.ends_with(" providers")) {
+        if let Some(first) = cells
+            .first()
+            .filter(|it| it.ends_with(" provider") || it.ends_with(" providers"))
+        {
             lines.extend(first.ends_with('s').then(|| "PROVIDERS\n".to_owned()));
             continue;
         }
@@ -46,7 +62,7 @@ pub(crate) fn plain(text: &str, root: &Path) -> String {
         if let Some((head, slots)) = line.rsplit_once(" · ")
             && (slots.ends_with(" trees at once") || slots == "one tree at a time")
         {
-            lines.push(format!("{} · SLOTS\n", cell(head)));
+            lines.push(format!("{} · SLOTS\n", normalize_cell(head)));
             continue;
         }
         let indent = if line.starts_with("  ") { "  " } else { "" };
@@ -55,20 +71,33 @@ pub(crate) fn plain(text: &str, root: &Path) -> String {
     lines.concat()
 }
 
-fn cell(cell: &str) -> String {
-    cell.trim().split(' ').map(word).collect::<Vec<_>>().join(" ")
+fn normalize_cell(cell: &str) -> String {
+    cell.trim()
+        .split(' ')
+        .map(normalize_word)
+        .collect::<Vec<_>>()
+        .join(" ")
 }
 
-fn word(word: &str) -> String {
-    let core = word.trim_start_matches('(').trim_end_matches([',', ':', ')']);
+fn normalize_word(word: &str) -> String {
+    let core = word
+        .trim_start_matches('(')
+        .trim_end_matches([',', ':', ')']);
     let at = word.len() - word.trim_start_matches('(').len();
     let (head, tail) = (&word[..at], &word[at + core.len()..]);
     let digits = |it: &str| !it.is_empty() && it.bytes().all(|it| it.is_ascii_digit());
     let shown = if core.len() >= 10 && core.bytes().all(|it| it.is_ascii_hexdigit()) {
         "COMMIT"
-    } else if core.strip_suffix("ms").or_else(|| core.strip_suffix(['s', 'm'])).is_some_and(digits) {
+    } else if core
+        .strip_suffix("ms")
+        .or_else(|| core.strip_suffix(['s', 'm']))
+        .is_some_and(digits)
+    {
         "AGE"
-    } else if core.len() == 17 && core.split([':', '-']).count() == 6 && core.split([':', '-']).all(digits) {
+    } else if core.len() == 17
+        && core.split([':', '-']).count() == 6
+        && core.split([':', '-']).all(digits)
+    {
         "HOURS"
     } else if core.starts_with("http://127.0.0.1:") {
         "URL"

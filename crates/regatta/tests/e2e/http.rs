@@ -8,18 +8,18 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use crate::world::LONG;
+use crate::world::TEST_TIMEOUT;
 
 /// An HTTP response.
 #[derive(Clone, Debug)]
-pub(crate) struct Reply {
+pub(crate) struct HttpReply {
     pub(crate) status: u16,
     /// The status line and headers, unchanged.
-    pub(crate) head: String,
+    pub(crate) head_text: String,
     pub(crate) body: Vec<u8>,
 }
 
-impl Reply {
+impl HttpReply {
     pub(crate) fn json(&self) -> Value {
         serde_json::from_slice(&self.body).unwrap_or(Value::Null)
     }
@@ -27,28 +27,46 @@ impl Reply {
 
 /// The data directory of a daemon, and the token for its API.
 #[derive(Clone, Debug)]
-pub(crate) struct Door {
-    pub(crate) data: std::path::PathBuf,
+pub(crate) struct ApiClient {
+    pub(crate) data_dir: std::path::PathBuf,
     pub(crate) token: String,
 }
 
-impl Door {
-    pub(crate) fn of(data: &Path) -> Door {
-        let token = std::fs::read_to_string(data.join("token")).unwrap().trim().to_owned();
-        Door { data: data.to_owned(), token }
+impl ApiClient {
+    pub(crate) fn for_data_dir(data: &Path) -> ApiClient {
+        let token = std::fs::read_to_string(data.join("token"))
+            .unwrap()
+            .trim()
+            .to_owned();
+        ApiClient {
+            data_dir: data.to_owned(),
+            token,
+        }
     }
 
     /// Returns the loopback address of the running daemon.
     pub(crate) fn address(&self) -> String {
-        let card: Value = serde_json::from_slice(&std::fs::read(self.data.join("daemon.json")).unwrap()).unwrap();
-        card["url"].as_str().unwrap().trim_start_matches("http://").trim_end_matches('/').to_owned()
+        let card: Value =
+            serde_json::from_slice(&std::fs::read(self.data_dir.join("daemon.json")).unwrap())
+                .unwrap();
+        card["url"]
+            .as_str()
+            .unwrap()
+            .trim_start_matches("http://")
+            .trim_end_matches('/')
+            .to_owned()
     }
 
     /// Calls a verb over the Unix socket. An error means that the daemon is not running or ended
     /// before it answered.
-    pub(crate) fn call(&self, verb: &str, input: &Value, key: Option<&str>) -> std::io::Result<Reply> {
-        let stream = UnixStream::connect(self.data.join("daemon.sock"))?;
-        stream.set_read_timeout(Some(LONG))?;
+    pub(crate) fn call(
+        &self,
+        verb: &str,
+        input: &Value,
+        key: Option<&str>,
+    ) -> std::io::Result<HttpReply> {
+        let stream = UnixStream::connect(self.data_dir.join("daemon.sock"))?;
+        stream.set_read_timeout(Some(TEST_TIMEOUT))?;
         let mut headers = vec![
             ("host", "localhost".to_owned()),
             ("authorization", format!("Bearer {}", self.token)),
@@ -56,31 +74,47 @@ impl Door {
         ];
         headers.extend(key.map(|it| ("idempotency-key", it.to_owned())));
         let body = serde_json::to_vec(input)?;
-        exchange(stream, "POST", &format!("/api/v1/{verb}"), &headers, &body)
+        send_request(stream, "POST", &format!("/api/v1/{verb}"), &headers, &body)
     }
 
     /// Calls a verb that must succeed, and returns its data.
     #[track_caller]
-    pub(crate) fn ask(&self, verb: &str, input: Value) -> Value {
+    pub(crate) fn call_ok(&self, verb: &str, input: Value) -> Value {
         let reply = self.call(verb, &input, None).unwrap();
-        assert_eq!(reply.status, 200, "{verb} {input}: {}", String::from_utf8_lossy(&reply.body));
+        assert_eq!(
+            reply.status,
+            200,
+            "{verb} {input}: {}",
+            String::from_utf8_lossy(&reply.body)
+        );
         reply.json()["data"].clone()
     }
 
     /// Sends any request over loopback TCP.
-    pub(crate) fn over_tcp(&self, method: &str, path: &str, headers: &[(&str, String)], body: &[u8]) -> Reply {
+    pub(crate) fn request_over_tcp(
+        &self,
+        method: &str,
+        path: &str,
+        headers: &[(&str, String)],
+        body: &[u8],
+    ) -> HttpReply {
         let stream = TcpStream::connect(self.address()).unwrap();
-        stream.set_read_timeout(Some(LONG)).unwrap();
-        exchange(stream, method, path, headers, body).unwrap()
+        stream.set_read_timeout(Some(TEST_TIMEOUT)).unwrap();
+        send_request(stream, method, path, headers, body).unwrap()
     }
 
     /// Opens a stream of events.
-    pub(crate) fn events(&self, query: &str, last_event_id: Option<u64>) -> Events {
-        let mut stream = UnixStream::connect(self.data.join("daemon.sock")).unwrap();
-        stream.set_read_timeout(Some(LONG)).unwrap();
+    pub(crate) fn open_event_stream(
+        &self,
+        query: &str,
+        last_event_id: Option<u64>,
+    ) -> EventStreamReader {
+        let mut stream = UnixStream::connect(self.data_dir.join("daemon.sock")).unwrap();
+        stream.set_read_timeout(Some(TEST_TIMEOUT)).unwrap();
         let resume = last_event_id.map_or(String::new(), |it| format!("last-event-id: {it}\r\n"));
         let head = format!(
-            "GET /api/v1/events{query} HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {}\r\n{resume}\r\n",
+            "GET /api/v1/events{query} HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer \
+            {}\r\n{resume}\r\n",
             self.token
         );
         stream.write_all(head.as_bytes()).unwrap();
@@ -92,19 +126,25 @@ impl Door {
             line.clear();
             reader.read_line(&mut line).unwrap();
         }
-        Events { reader, text: Vec::new() }
+        EventStreamReader {
+            reader,
+            text: Vec::new(),
+        }
     }
 }
 
 /// Sends one request on a new connection.
-fn exchange(
+fn send_request(
     mut stream: impl Read + Write,
     method: &str,
     path: &str,
     headers: &[(&str, String)],
     body: &[u8],
-) -> std::io::Result<Reply> {
-    let mut head = format!("{method} {path} HTTP/1.1\r\nconnection: close\r\ncontent-length: {}\r\n", body.len());
+) -> std::io::Result<HttpReply> {
+    let mut head = format!(
+        "{method} {path} HTTP/1.1\r\nconnection: close\r\ncontent-length: {}\r\n",
+        body.len()
+    );
     for (name, value) in headers {
         head += &format!("{name}: {value}\r\n");
     }
@@ -121,26 +161,39 @@ fn exchange(
         return Err(error);
     }
     let cut = || std::io::Error::new(std::io::ErrorKind::UnexpectedEof, "the answer was cut");
-    let end = reply.windows(4).position(|it| it == b"\r\n\r\n").ok_or_else(cut)?;
+    let end = reply
+        .windows(4)
+        .position(|it| it == b"\r\n\r\n")
+        .ok_or_else(cut)?;
     let came = String::from_utf8_lossy(&reply[..end]).into_owned();
     let head = came.to_ascii_lowercase();
-    let status = head.split(' ').nth(1).and_then(|it| it.parse().ok()).ok_or_else(cut)?;
-    let length = head.lines().find_map(|it| it.strip_prefix("content-length: ")?.parse::<usize>().ok());
+    let status = head
+        .split(' ')
+        .nth(1)
+        .and_then(|it| it.parse().ok())
+        .ok_or_else(cut)?;
+    let length = head
+        .lines()
+        .find_map(|it| it.strip_prefix("content-length: ")?.parse::<usize>().ok());
     let body = reply[end + 4..].to_vec();
     // An incomplete answer counts as no answer.
     if length.is_some_and(|it| it != body.len()) {
         return Err(cut());
     }
-    Ok(Reply { status, head: came, body })
+    Ok(HttpReply {
+        status,
+        head_text: came,
+        body,
+    })
 }
 
 /// A stream of events, decoded from HTTP chunks.
-pub(crate) struct Events {
+pub(crate) struct EventStreamReader {
     reader: BufReader<UnixStream>,
     text: Vec<u8>,
 }
 
-impl Iterator for Events {
+impl Iterator for EventStreamReader {
     type Item = Value;
 
     fn next(&mut self) -> Option<Value> {
@@ -149,7 +202,9 @@ impl Iterator for Events {
                 let message: Vec<u8> = self.text.drain(..end + 2).collect();
                 let message = String::from_utf8(message).unwrap();
                 let field = |name: &str| message.lines().find_map(|it| it.strip_prefix(name));
-                let Some(data) = field("data: ") else { continue }; // a comment keeps the connection alive
+                let Some(data) = field("data: ") else {
+                    continue;
+                }; // a comment keeps the connection alive
                 let event: Value = serde_json::from_str(data).unwrap();
                 assert_eq!(field("id: "), Some(event["revision"].to_string().as_str()));
                 assert_eq!(field("event: "), event["kind"].as_str());

@@ -4,83 +4,138 @@ use std::io::{Read, Write};
 
 use serde_json::{Value, json};
 
-use crate::http::{Door, Reply};
+use crate::http::{ApiClient, HttpReply};
 use crate::world::World;
 
-fn post(door: &Door, path: &str, more: &[(&str, &str)], body: &Value) -> Reply {
-    let mut headers = vec![("host", door.address()), ("authorization", format!("Bearer {}", door.token))];
+fn http_post(door: &ApiClient, path: &str, more: &[(&str, &str)], body: &Value) -> HttpReply {
+    let mut headers = vec![
+        ("host", door.address()),
+        ("authorization", format!("Bearer {}", door.token)),
+    ];
     headers.extend(more.iter().map(|it| (it.0, it.1.to_owned())));
-    door.over_tcp("POST", path, &headers, body.to_string().as_bytes())
+    door.request_over_tcp("POST", path, &headers, body.to_string().as_bytes())
 }
 
 /// All pages together have every item once, and the last page has no next one.
 #[test]
 fn a_long_list_comes_in_pages() {
-    let world = World::set_up();
-    let door = Door::of(&world.data);
+    let world = World::with_project();
+    let door = ApiClient::for_data_dir(&world.data_dir);
     for nth in 0..12 {
-        door.ask("task.add", json!({ "subject": format!("Task {nth}"), "backlog": true }));
+        door.call_ok(
+            "task.add",
+            json!({ "subject": format!("Task {nth}"), "backlog": true }),
+        );
     }
     let (mut seen, mut after, mut pages) = (Vec::new(), String::new(), 0);
     loop {
-        let reply = post(&door, &format!("/api/v1/task.list?limit=5{after}"), &[], &json!({}));
+        let reply = http_post(
+            &door,
+            &format!("/api/v1/task.list?limit=5{after}"),
+            &[],
+            &json!({}),
+        );
         assert_eq!(reply.status, 200, "{}", reply.json());
         let page = reply.json();
-        let ids = page["data"].as_array().unwrap().iter().map(|it| it["id"].as_str().unwrap().to_owned());
+        let ids = page["data"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|it| it["id"].as_str().unwrap().to_owned());
         seen.extend(ids);
         pages += 1;
         if pages == 1 {
             // Tasks that end meanwhile do not shift the pages.
-            door.ask("task.cancel", json!({ "task": "T5" }));
-            door.ask("task.cancel", json!({ "task": "T1" }));
+            door.call_ok("task.cancel", json!({ "task": "T5" }));
+            door.call_ok("task.cancel", json!({ "task": "T1" }));
         }
         match page["next"].as_str() {
             Some(next) => after = format!("&after={next}"),
             None => break,
         }
     }
-    assert_eq!((seen, pages), ((1..=12).map(|it| format!("T{it}")).collect::<Vec<_>>(), 3));
-    assert_eq!(post(&door, "/api/v1/status?limit=5", &[], &json!({})).status, 400);
-    let odd = post(&door, "/api/v1/task.list?limit=many", &[], &json!({}));
-    assert_eq!((odd.status, &odd.json()["code"]), (400, &json!("bad_input")));
+    assert_eq!(
+        (seen, pages),
+        ((1..=12).map(|it| format!("T{it}")).collect::<Vec<_>>(), 3)
+    );
+    assert_eq!(
+        http_post(&door, "/api/v1/status?limit=5", &[], &json!({})).status,
+        400
+    );
+    let odd = http_post(&door, "/api/v1/task.list?limit=many", &[], &json!({}));
+    assert_eq!(
+        (odd.status, &odd.json()["code"]),
+        (400, &json!("bad_input"))
+    );
 }
 
 /// Two people read a task and edit it. The second edit is refused, so the first one is not lost.
 #[test]
 fn an_update_based_on_an_old_revision_is_refused() {
-    let world = World::set_up();
-    let door = Door::of(&world.data);
-    let added = post(&door, "/api/v1/task.add", &[], &json!({ "subject": "One", "backlog": true }));
+    let world = World::with_project();
+    let door = ApiClient::for_data_dir(&world.data_dir);
+    let added = http_post(
+        &door,
+        "/api/v1/task.add",
+        &[],
+        &json!({ "subject": "One", "backlog": true }),
+    );
     let revision = added.json()["revision"].as_u64().unwrap();
     let edit = |subject: &str, since: &str| {
         let body = json!({ "task": "T1", "edit": { "subject": subject } });
-        post(&door, "/api/v1/task.set", &[("if-match", since)], &body)
+        http_post(&door, "/api/v1/task.set", &[("if-match", since)], &body)
     };
     // Changes of other things do not matter.
-    door.ask("msg.send", json!({ "channel": "shop", "text": "hello" }));
+    door.call_ok("msg.send", json!({ "channel": "shop", "text": "hello" }));
     let first = edit("Two", &format!("\"{revision}\""));
     assert_eq!(first.status, 200, "{}", first.json());
     let second = edit("Three", &format!("\"{revision}\""));
-    assert_eq!((second.status, &second.json()["code"]), (412, &json!("changed")), "{}", second.json());
-    assert_eq!(world.json(&["show", "T1"])["subject"], "Two");
+    assert_eq!(
+        (second.status, &second.json()["code"]),
+        (412, &json!("changed")),
+        "{}",
+        second.json()
+    );
+    assert_eq!(world.run_json(&["show", "T1"])["subject"], "Two");
     let seen = first.json()["revision"].as_u64().unwrap();
-    assert_eq!(edit("Three", &seen.to_string()).status, 200, "an update based on the present revision");
+    assert_eq!(
+        edit("Three", &seen.to_string()).status,
+        200,
+        "an update based on the present revision"
+    );
     // After a restart the daemon does not know when the task last changed, so a client must read it
     // again.
-    world.ok(&["up", "--restart"]);
-    let last = world.json(&["show", "T1"]);
+    world.run_ok(&["up", "--restart"]);
+    let last = world.run_json(&["show", "T1"]);
     assert_eq!(last["subject"], "Three");
     assert_eq!(edit("Four", &seen.to_string()).status, 412);
-    let now = post(&door, "/api/v1/show", &[], &json!({ "id": "T1" })).json()["revision"].to_string();
+    let now = http_post(&door, "/api/v1/show", &[], &json!({ "id": "T1" })).json()["revision"]
+        .to_string();
     assert_eq!(edit("Four", &now).status, 200);
     // A condition on a verb that supports none is refused instead of ignored.
-    let other = post(&door, "/api/v1/msg.send", &[("if-match", "1")], &json!({ "channel": "shop", "text": "x" }));
-    assert_eq!((other.status, &other.json()["code"]), (400, &json!("no_condition")));
+    let other = http_post(
+        &door,
+        "/api/v1/msg.send",
+        &[("if-match", "1")],
+        &json!({ "channel": "shop", "text": "x" }),
+    );
+    assert_eq!(
+        (other.status, &other.json()["code"]),
+        (400, &json!("no_condition"))
+    );
     assert_eq!(edit("Five", "nonsense").status, 400);
     // A repeated key gives the same answer, whatever has changed since (J9).
     let body = json!({ "task": "T1", "edit": { "subject": "Six" } });
-    let now = post(&door, "/api/v1/show", &[], &json!({ "id": "T1" })).json()["revision"].to_string();
-    let once = || post(&door, "/api/v1/task.set", &[("if-match", &now), ("idempotency-key", "six")], &body);
+    let now = http_post(&door, "/api/v1/show", &[], &json!({ "id": "T1" })).json()["revision"]
+        .to_string();
+    let once = || {
+        http_post(
+            &door,
+            "/api/v1/task.set",
+            &[("if-match", &now), ("idempotency-key", "six")],
+            &body,
+        )
+    };
     assert_eq!((once().status, once().status), (200, 200));
 }
 
@@ -88,14 +143,20 @@ fn an_update_based_on_an_old_revision_is_refused() {
 /// the edit is decided.
 #[test]
 fn one_of_sixteen_racing_updates_succeeds() {
-    let world = World::set_up();
-    let door = Door::of(&world.data);
-    let added = post(&door, "/api/v1/task.add", &[], &json!({ "subject": "One", "backlog": true })).json();
+    let world = World::with_project();
+    let door = ApiClient::for_data_dir(&world.data_dir);
+    let added = http_post(
+        &door,
+        "/api/v1/task.add",
+        &[],
+        &json!({ "subject": "One", "backlog": true }),
+    )
+    .json();
     let seen = added["revision"].to_string();
     let made: Vec<u16> = std::thread::scope(|scope| {
         let edit = |nth: usize| {
             let body = json!({ "task": "T1", "edit": { "subject": format!("By {nth}") } });
-            post(&door, "/api/v1/task.set", &[("if-match", &seen)], &body).status
+            http_post(&door, "/api/v1/task.set", &[("if-match", &seen)], &body).status
         };
         let all: Vec<_> = (0..16).map(|nth| scope.spawn(move || edit(nth))).collect();
         all.into_iter().map(|it| it.join().unwrap()).collect()
@@ -108,18 +169,35 @@ fn one_of_sixteen_racing_updates_succeeds() {
 /// filtered.
 #[test]
 fn oversized_bodies_and_wrong_methods_are_refused_and_events_are_filtered() {
-    let world = World::set_up();
-    let door = Door::of(&world.data);
-    let large = post(&door, "/api/v1/msg.send", &[], &json!({ "channel": "shop", "text": "x".repeat(9 << 20) }));
-    assert_eq!((large.status, &large.json()["code"]), (413, &json!("too_large")));
-    let headers = [("host", door.address()), ("authorization", format!("Bearer {}", door.token))];
-    let wrong = door.over_tcp("PUT", "/api/v1/status", &headers, b"");
-    assert_eq!((wrong.status, &wrong.json()["code"]), (405, &json!("wrong_method")));
-    door.ask("task.add", json!({ "subject": "One", "backlog": true }));
-    door.ask("msg.send", json!({ "channel": "elsewhere", "text": "x" })); // a channel without a hook
+    let world = World::with_project();
+    let door = ApiClient::for_data_dir(&world.data_dir);
+    let large = http_post(
+        &door,
+        "/api/v1/msg.send",
+        &[],
+        &json!({ "channel": "shop", "text": "x".repeat(9 << 20) }),
+    );
+    assert_eq!(
+        (large.status, &large.json()["code"]),
+        (413, &json!("too_large"))
+    );
+    let headers = [
+        ("host", door.address()),
+        ("authorization", format!("Bearer {}", door.token)),
+    ];
+    let wrong = door.request_over_tcp("PUT", "/api/v1/status", &headers, b"");
+    assert_eq!(
+        (wrong.status, &wrong.json()["code"]),
+        (405, &json!("wrong_method"))
+    );
+    door.call_ok("task.add", json!({ "subject": "One", "backlog": true }));
+    // a channel without a hook
+    door.call_ok("msg.send", json!({ "channel": "elsewhere", "text": "x" }));
     let kinds = |query: &str| -> Vec<String> {
-        let events = door.events(&format!("?after=0&follow=false{query}"), None);
-        events.map(|it| it["kind"].as_str().unwrap().to_owned()).collect()
+        let events = door.open_event_stream(&format!("?after=0&follow=false{query}"), None);
+        events
+            .map(|it| it["kind"].as_str().unwrap().to_owned())
+            .collect()
     };
     assert_eq!(kinds("&kind=message.*"), ["message.posted"]);
     assert_eq!(kinds("&kind=task.*&about=T1"), ["task.added"]);
@@ -130,12 +208,16 @@ fn oversized_bodies_and_wrong_methods_are_refused_and_events_are_filtered() {
 /// end is not tested here.
 #[test]
 fn fifty_slow_requests_delay_no_other_request() {
-    let world = World::set_up();
-    let door = Door::of(&world.data);
-    let mut slow: Vec<std::net::TcpStream> =
-        (0..50).map(|_| std::net::TcpStream::connect(door.address()).unwrap()).collect();
-    slow.iter_mut().for_each(|it| it.write_all(b"POST /api/v1/status HTTP/1.1\r\nhost: x").unwrap());
-    door.ask("status", json!({}));
+    let world = World::with_project();
+    let door = ApiClient::for_data_dir(&world.data_dir);
+    let mut slow: Vec<std::net::TcpStream> = (0..50)
+        .map(|_| std::net::TcpStream::connect(door.address()).unwrap())
+        .collect();
+    slow.iter_mut().for_each(|it| {
+        it.write_all(b"POST /api/v1/status HTTP/1.1\r\nhost: x")
+            .unwrap()
+    });
+    door.call_ok("status", json!({}));
     let mut one = slow.pop().unwrap();
     one.write_all(b"\r\n\r\n").unwrap();
     let mut reply = [0; 12];

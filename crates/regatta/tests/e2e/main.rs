@@ -5,64 +5,67 @@
 //! compares output for people with stored files. The head of each module says what it tests. Ids
 //! such as Q4 are defined in `docs/invariants.md`.
 
-#![allow(clippy::unwrap_used, reason = "a helper that cannot go on fails its test")]
+#![allow(
+    clippy::unwrap_used,
+    reason = "a helper that cannot go on fails its test"
+)]
 
 mod assignments;
-mod downs;
 mod failpoints;
 mod golden;
-mod guarded;
+mod guarded_paths;
 mod http;
+mod stopped_daemon;
 mod world;
 
 mod acceptance;
 mod agent_tests;
 mod agents;
 mod audit;
+mod auth;
 mod bad_input;
 mod bridge_start;
+mod bridge_world;
 mod bridges;
-mod bridges_again;
+mod bridges_conversations;
 mod bridges_load;
+mod bridges_redelivery;
 mod bridges_requests;
 mod bridges_rules;
-mod bridges_seed;
 mod bridges_webhooks;
 mod bus;
 mod change_sets;
 mod chaos;
 mod claims;
-mod coming_together;
 mod commands;
 mod config_files;
 mod demo;
 mod disks;
-mod doors;
 mod environment;
 mod examples;
+mod external_agent;
 mod failures;
-mod figures;
+mod first_hour;
 mod fixups;
+mod history;
 mod hooks;
 mod inboxes;
-mod isolations;
+mod isolation;
 mod kills;
+mod landing_settings;
 mod leads;
-mod lines;
+mod legacy_api;
 mod lists;
-mod lookback;
-mod looks;
 mod lost_work;
 mod messages;
-mod newcomers;
-mod nexts;
-mod outside;
+mod metrics;
+mod next_hints;
 mod pages;
-mod percents;
+mod percent_names;
 mod plans;
 mod prompts;
-mod quay;
 mod races;
+mod random_teams;
 mod reference;
 mod remotes;
 mod restarts;
@@ -71,15 +74,15 @@ mod routes;
 mod runners;
 mod runs;
 mod scopes;
+mod script_output;
 mod secrets;
-mod seed;
-mod sign_off;
 mod stops;
 mod streams;
 mod submodules;
 mod task_logs;
-mod team_storms;
+mod team_acceptance;
 mod teams;
 mod terminal;
+mod terminal_output;
 mod tools;
 mod watching;

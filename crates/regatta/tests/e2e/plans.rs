@@ -6,83 +6,133 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use crate::world::{Ran, World, run, text};
+use crate::world::{CommandOutput, World, path_text, run_command};
 
-const BAD: &str = "[[task]]\nid = \"a\"\nsubject = \"x\"\nblocked_by = [\"b\"]\nfiles = [\"/etc\"]\n\n\
+const INVALID_PLAN: &str = "[[task]]\nid = \"a\"\nsubject = \"x\"\nblocked_by = [\"b\"]\nfiles = \
+                   [\"/etc\"]\n\n\
                    [[task]]\nid = \"b\"\nsubjct = \"y\"\nblocked_by = [\"a\"]\n";
 
 /// `plan check` needs no daemon and no repository, reports all faults at once, and creates nothing.
 #[test]
 fn plan_check_reports_every_fault_with_its_place_and_creates_nothing() {
     let world = World::new();
-    let path = world.plan(BAD);
+    let path = world.write_plan(INVALID_PLAN);
     let ran = world.run(&["plan", "check", &path]);
-    assert_eq!((ran.code, ran.err.as_str()), (2, ""), "{ran:?}");
+    assert_eq!((ran.exit_code, ran.stderr.as_str()), (2, ""), "{ran:?}");
     for line in [
-        format!("error: {path}:4:15: these tasks wait for each other forever: a → b → a; remove one"),
+        format!(
+            "error: {path}:4:15: these tasks wait for each other forever: a → b → a; remove one"
+        ),
         format!("error: {path}:5:10: "),
         format!("error: {path}:9:1: unknown field `subjct` in a task; write `subject`"),
     ] {
-        assert!(ran.out.contains(&line), "{line} in {}", ran.out);
+        assert!(ran.stdout.contains(&line), "{line} in {}", ran.stdout);
     }
-    assert!(ran.out.ends_with(": 3 errors; nothing was created\n"), "{}", ran.out);
-    let (found, ran) = world.answer(&["plan", "check", &path]);
-    assert_eq!(ran.code, 2);
-    let places: Vec<(&Value, &Value)> =
-        found["problems"].as_array().unwrap().iter().map(|it| (&it["line"], &it["column"])).collect();
+    assert!(
+        ran.stdout.ends_with(": 3 errors; nothing was created\n"),
+        "{}",
+        ran.stdout
+    );
+    let (found, ran) = world.run_json_any_exit(&["plan", "check", &path]);
+    assert_eq!(ran.exit_code, 2);
+    let places: Vec<(&Value, &Value)> = found["problems"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|it| (&it["line"], &it["column"]))
+        .collect();
     assert_eq!(json!(places), json!([[4, 15], [5, 10], [9, 1]]), "{found}");
 
-    let good = world.plan("[[task]]\nsubject = \"x\"\nfiles = [\"a\"]\n[[task]]\nsubject = \"y\"\n");
-    let found = world.json(&["plan", "check", &good]);
-    assert_eq!((&found["tasks"], &found["problems"]), (&json!(2), &json!([])));
-    assert_eq!(found["warnings"][0]["line"], 4, "a task without files will not start: {found}");
-    let from_input = world.run_with_input(&["plan", "check", "-"], BAD);
-    assert!(from_input.code == 2 && from_input.out.contains("standard input:9:1: "), "{from_input:?}");
-    assert!(!world.data.exists(), "no daemon was started and nothing was stored");
-    assert_eq!(world.refused(&["plan", "check", "/nowhere.toml"], 2)["code"], "usage");
+    let good =
+        world.write_plan("[[task]]\nsubject = \"x\"\nfiles = [\"a\"]\n[[task]]\nsubject = \"y\"\n");
+    let found = world.run_json(&["plan", "check", &good]);
+    assert_eq!(
+        (&found["tasks"], &found["problems"]),
+        (&json!(2), &json!([]))
+    );
+    assert_eq!(
+        found["warnings"][0]["line"], 4,
+        "a task without files will not start: {found}"
+    );
+    let from_input = world.run_with_input(&["plan", "check", "-"], INVALID_PLAN);
+    assert!(
+        from_input.exit_code == 2 && from_input.stdout.contains("standard input:9:1: "),
+        "{from_input:?}"
+    );
+    assert!(
+        !world.data_dir.exists(),
+        "no daemon was started and nothing was stored"
+    );
+    assert_eq!(
+        world.run_refused(&["plan", "check", "/nowhere.toml"], 2)["code"],
+        "usage"
+    );
 }
 
 /// A refused plan changes neither the board nor the event log.
 #[test]
 fn a_refused_plan_leaves_the_board_as_it_was() {
-    let world = World::set_up();
-    world.ok(&["task", "add", "stay", "--files", "s"]);
-    let (board, history) = (world.json(&["task", "list", "--all"]), world.events());
-    let path = world.plan(BAD);
-    for flags in [vec!["--yes"], vec!["--wait"], vec!["--mode", "waves"], vec!["--plan-only"]] {
-        let error = world.refused(&[&["run", &path, "--agents", "scripted"], &flags[..]].concat(), 2);
-        assert!(error["message"].as_str().unwrap().contains(":9:1: unknown field"), "{error}");
-        assert!(error["hint"].as_str().unwrap().contains("nothing was created"), "{error}");
+    let world = World::with_project();
+    world.run_ok(&["task", "add", "stay", "--files", "s"]);
+    let (board, history) = (world.run_json(&["task", "list", "--all"]), world.events());
+    let path = world.write_plan(INVALID_PLAN);
+    for flags in [
+        vec!["--yes"],
+        vec!["--wait"],
+        vec!["--mode", "waves"],
+        vec!["--plan-only"],
+    ] {
+        let error = world.run_refused(
+            &[&["run", &path, "--agents", "scripted"], &flags[..]].concat(),
+            2,
+        );
+        assert!(
+            error["message"]
+                .as_str()
+                .unwrap()
+                .contains(":9:1: unknown field"),
+            "{error}"
+        );
+        assert!(
+            error["hint"]
+                .as_str()
+                .unwrap()
+                .contains("nothing was created"),
+            "{error}"
+        );
     }
     let bytes = world.root.join("bytes.json");
     std::fs::write(&bytes, b"[{\"subject\": \"\xff\"}]").unwrap();
-    world.refused(&["run", text(&bytes), "--agents", "scripted"], 2);
-    assert_eq!((world.json(&["task", "list", "--all"]), world.events()), (board, history));
+    world.run_refused(&["run", path_text(&bytes), "--agents", "scripted"], 2);
+    assert_eq!(
+        (world.run_json(&["task", "list", "--all"]), world.events()),
+        (board, history)
+    );
 }
 
 /// Writes a program into a directory of the test, and returns a PATH with that directory.
-fn program(world: &World, name: &str, script: &str) -> String {
+fn write_program(world: &World, name: &str, script: &str) -> String {
     let dir = world.root.join("bin");
     std::fs::create_dir_all(&dir).unwrap();
-    executable(&dir.join(name), script);
-    format!("{}:{}", text(&dir), std::env::var("PATH").unwrap())
+    write_executable(&dir.join(name), script);
+    format!("{}:{}", path_text(&dir), std::env::var("PATH").unwrap())
 }
 
-fn executable(path: &Path, script: &str) {
+fn write_executable(path: &Path, script: &str) {
     std::fs::create_dir_all(path.parent().unwrap()).unwrap();
     std::fs::write(path, format!("#!/bin/sh\n{script}")).unwrap();
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).unwrap();
 }
 
-fn with_path(world: &World, path: &str, args: &[&str]) -> Ran {
+fn run_with_path(world: &World, path: &str, args: &[&str]) -> CommandOutput {
     let mut command = world.command(args);
     command.env("PATH", path);
-    run(command, None)
+    run_command(command, None)
 }
 
 /// Writes a wave file with two ready tasks, a blocked one and a completed one, and the specs of the
 /// ready tasks. Returns its path.
-fn wave(world: &World) -> String {
+fn write_wave(world: &World) -> String {
     let entry = |id: &str, title: &str, priority: u32| {
         json!({ "id": id, "title": title, "priority": priority, "spec_path": format!("specs/{id}.md"),
             "script": [{ "write": { "path": format!("src/{id}.txt"), "text": "x\n" } }] })
@@ -93,11 +143,13 @@ fn wave(world: &World) -> String {
         "completed": [{ "id": "ol-527.0", "title": "Project setup" }],
     });
     for id in ["ol-527.1", "ol-527.2"] {
-        let spec =
-            format!("---\nissue_type: feature\nfiles: [src/{id}.txt]\ntests: test -e src/{id}.txt\n---\nDo it.\n");
-        world.write(&format!("specs/{id}.md"), &spec);
+        let spec = format!(
+            "---\nissue_type: feature\nfiles: [src/{id}.txt]\ntests: test -e \
+            src/{id}.txt\n---\nDo it.\n"
+        );
+        world.write_file(&format!("specs/{id}.md"), &spec);
     }
-    world.commit("Specs");
+    world.commit_all("Specs");
     let path = world.root.join("wave.json");
     std::fs::write(&path, wave.to_string()).unwrap();
     path.to_str().unwrap().to_owned()
@@ -107,73 +159,183 @@ fn wave(world: &World) -> String {
 /// each landing. Blocked and completed entries become no tasks.
 #[test]
 fn a_wave_file_runs_its_ready_tasks_with_a_ratchet_after_each() {
-    let world = World::set_up();
+    let world = World::with_project();
     let said = world.root.join("said");
-    let path = program(&world, "ol", &format!("echo \"$@\" >> {}\n", text(&said)));
-    executable(&world.repo.join("scripts/bd-cluster.sh"), "echo '{\"clusters\": [[\"ol-527.1\", \"ol-527.2\"]]}'\n");
-    let file = wave(&world);
-    let ran = with_path(&world, &path, &["run", "--from-wave", &file, "--agents", "scripted", "--wait"]);
-    assert_eq!(ran.code, 0, "{ran:?}");
-    assert!(ran.out.contains("2 of 2 landed") && ran.out.ends_with("2/2 beads ratcheted\n"), "{ran:?}");
-    assert!(ran.err.contains("later  [ol-527.3] Integration tests needs ol-527.1 ol-527.2"), "{ran:?}");
-    assert!(ran.err.contains("advises (not applied): {\"clusters\""), "{ran:?}");
-    assert!(ran.err.contains("src/ol-527.1.txt  ol-527.1  -"), "the ownership table is printed: {ran:?}");
-    let tasks = world.json(&["task", "list", "--all"]);
-    assert_eq!(tasks.as_array().unwrap().len(), 2, "blocked and completed entries are no tasks: {tasks}");
-    let first = world.json(&["show", "T1"]);
+    let path = write_program(
+        &world,
+        "ol",
+        &format!("echo \"$@\" >> {}\n", path_text(&said)),
+    );
+    write_executable(
+        &world.repo.join("scripts/bd-cluster.sh"),
+        "echo '{\"clusters\": [[\"ol-527.1\", \"ol-527.2\"]]}'\n",
+    );
+    let file = write_wave(&world);
+    let ran = run_with_path(
+        &world,
+        &path,
+        &[
+            "run",
+            "--from-wave",
+            &file,
+            "--agents",
+            "scripted",
+            "--wait",
+        ],
+    );
+    assert_eq!(ran.exit_code, 0, "{ran:?}");
+    assert!(
+        ran.stdout.contains("2 of 2 landed") && ran.stdout.ends_with("2/2 beads ratcheted\n"),
+        "{ran:?}"
+    );
+    assert!(
+        ran.stderr
+            .contains("later  [ol-527.3] Integration tests needs ol-527.1 ol-527.2"),
+        "{ran:?}"
+    );
+    assert!(
+        ran.stderr.contains("advises (not applied): {\"clusters\""),
+        "{ran:?}"
+    );
+    assert!(
+        ran.stderr.contains("src/ol-527.1.txt  ol-527.1  -"),
+        "the ownership table is printed: {ran:?}"
+    );
+    let tasks = world.run_json(&["task", "list", "--all"]);
+    assert_eq!(
+        tasks.as_array().unwrap().len(),
+        2,
+        "blocked and completed entries are no tasks: {tasks}"
+    );
+    let first = world.run_json(&["show", "T1"]);
     assert_eq!(first["subject"], "[ol-527.1] Add auth middleware");
-    assert_eq!((&first["issue_type"], &first["alias"]), (&json!("feature"), &json!("ol-527.1")));
-    assert!(first["description"].as_str().unwrap().contains("Spec: specs/ol-527.1.md"), "{first}");
-    let mut said: Vec<String> = std::fs::read_to_string(&said).unwrap().lines().map(str::to_owned).collect();
+    assert_eq!(
+        (&first["issue_type"], &first["alias"]),
+        (&json!("feature"), &json!("ol-527.1"))
+    );
+    assert!(
+        first["description"]
+            .as_str()
+            .unwrap()
+            .contains("Spec: specs/ol-527.1.md"),
+        "{first}"
+    );
+    let mut said: Vec<String> = std::fs::read_to_string(&said)
+        .unwrap()
+        .lines()
+        .map(str::to_owned)
+        .collect();
     said.sort();
-    assert_eq!(said, ["hero ratchet ol-527.1 --quest ol-527", "hero ratchet ol-527.2 --quest ol-527"]);
+    assert_eq!(
+        said,
+        [
+            "hero ratchet ol-527.1 --quest ol-527",
+            "hero ratchet ol-527.2 --quest ol-527"
+        ]
+    );
     world.assert_green_everywhere();
 }
 
 /// A ratchet that fails fails its task with its output, and nothing of that task lands.
 #[test]
 fn a_failing_ratchet_keeps_its_task_from_landing() {
-    let world = World::set_up();
-    let path = program(&world, "own", "case $1 in ol-527.2) echo 'spec not met' >&2; exit 1;; esac\n");
-    let file = wave(&world);
-    let flags = ["--ratchet", "own {id} {quest}", "--quest", "Q9", "--wait", "--json"];
-    let ran = with_path(&world, &path, &[&["run", "--from-wave", &file, "--agents", "scripted"], &flags[..]].concat());
-    assert_eq!(ran.code, 8, "{ran:?}");
-    let answer: Value = serde_json::from_str(&ran.out).unwrap();
+    let world = World::with_project();
+    let path = write_program(
+        &world,
+        "own",
+        "case $1 in ol-527.2) echo 'spec not met' >&2; exit 1;; esac\n",
+    );
+    let file = write_wave(&world);
+    let flags = [
+        "--ratchet",
+        "own {id} {quest}",
+        "--quest",
+        "Q9",
+        "--wait",
+        "--json",
+    ];
+    let ran = run_with_path(
+        &world,
+        &path,
+        &[
+            &["run", "--from-wave", &file, "--agents", "scripted"],
+            &flags[..],
+        ]
+        .concat(),
+    );
+    assert_eq!(ran.exit_code, 8, "{ran:?}");
+    let answer: Value = serde_json::from_str(&ran.stdout).unwrap();
     let summary = &answer["data"]["summary"];
-    assert_eq!(summary["ratchet"], json!({ "ratcheted": ["ol-527.1"], "not": ["ol-527.2"] }), "{summary}");
-    assert_eq!((&summary["landed"], &summary["failed"]), (&json!(1), &json!(1)));
-    let refused = world.json(&["show", "T2"]);
-    assert!(refused["reason"].as_str().unwrap().contains("spec not met"), "{refused}");
-    assert!(!world.repo.join("src/ol-527.2.txt").exists(), "work of the failed task landed");
+    assert_eq!(
+        summary["ratchet"],
+        json!({ "ratcheted": ["ol-527.1"], "not": ["ol-527.2"] }),
+        "{summary}"
+    );
+    assert_eq!(
+        (&summary["landed"], &summary["failed"]),
+        (&json!(1), &json!(1))
+    );
+    let refused = world.run_json(&["show", "T2"]);
+    assert!(
+        refused["reason"].as_str().unwrap().contains("spec not met"),
+        "{refused}"
+    );
+    assert!(
+        !world.repo.join("src/ol-527.2.txt").exists(),
+        "work of the failed task landed"
+    );
 }
 
 /// Without the program `ol` a wave starts nothing: exit code 1, no daemon, no task.
 #[test]
 fn a_wave_without_its_program_starts_nothing() {
     let world = World::with_repo();
-    let file = wave(&world);
+    let file = write_wave(&world);
     let empty = world.root.join("empty");
     std::fs::create_dir(&empty).unwrap();
-    let ran =
-        with_path(&world, text(&empty), &["run", "--from-wave", &file, "--agents", "scripted", "--wait", "--json"]);
-    assert_eq!((ran.code, ran.out.as_str()), (1, ""), "{ran:?}");
-    let error: Value = serde_json::from_str(&ran.err).unwrap();
-    assert!(error["error"]["message"].as_str().unwrap().contains("needs the program ol"), "{error}");
-    assert!(!world.data.exists(), "no daemon was started");
+    let ran = run_with_path(
+        &world,
+        path_text(&empty),
+        &[
+            "run",
+            "--from-wave",
+            &file,
+            "--agents",
+            "scripted",
+            "--wait",
+            "--json",
+        ],
+    );
+    assert_eq!((ran.exit_code, ran.stdout.as_str()), (1, ""), "{ran:?}");
+    let error: Value = serde_json::from_str(&ran.stderr).unwrap();
+    assert!(
+        error["error"]["message"]
+            .as_str()
+            .unwrap()
+            .contains("needs the program ol"),
+        "{error}"
+    );
+    assert!(!world.data_dir.exists(), "no daemon was started");
     // An invalid wave file is refused as an invalid plan is.
-    let path = program(&world, "ol", "exit 0\n");
+    let path = write_program(&world, "ol", "exit 0\n");
     std::fs::write(&file, "{\"wave\": [{\"id\": \"a\"}]}").unwrap();
-    let ran = with_path(&world, &path, &["run", "--from-wave", &file, "--agents", "scripted"]);
-    assert!(ran.code == 2 && ran.err.contains("wave.json:1:11: missing field `title`"), "{ran:?}");
-    assert!(!world.data.exists());
+    let ran = run_with_path(
+        &world,
+        &path,
+        &["run", "--from-wave", &file, "--agents", "scripted"],
+    );
+    assert!(
+        ran.exit_code == 2 && ran.stderr.contains("wave.json:1:11: missing field `title`"),
+        "{ran:?}"
+    );
+    assert!(!world.data_dir.exists());
 }
 
 /// Issues of beads: ids and dependencies are kept and statuses mapped. Another import changes only
 /// changed issues. An export writes results back into the file and keeps all its other fields.
 #[test]
 fn beads_issues_can_be_imported_exported_and_imported_again() {
-    let world = World::set_up();
+    let world = World::with_project();
     let file = world.root.join("issues.jsonl");
     let write = |path: &str| format!(r#""script":[{{"write":{{"path":"{path}","text":"x\n"}}}}]"#);
     let lines = [
@@ -185,21 +347,42 @@ fn beads_issues_can_be_imported_exported_and_imported_again() {
     ];
     let store = |lines: &[String]| std::fs::write(&file, lines.join("\n") + "\n").unwrap();
     store(&lines);
-    let import = || world.json(&["task", "import", "--beads", text(&file)]);
+    let import = || world.run_json(&["task", "import", "--beads", path_text(&file)]);
     let first = import();
-    assert_eq!((&first["added"], &first["closed"]), (&json!(["T1", "T2", "T3", "T4"]), &json!(1)), "{first}");
+    assert_eq!(
+        (&first["added"], &first["closed"]),
+        (&json!(["T1", "T2", "T3", "T4"]), &json!(1)),
+        "{first}"
+    );
     let alias = |name: &str| {
-        let tasks = world.json(&["task", "list", "--all"]);
-        tasks.as_array().unwrap().iter().find(|it| it["alias"] == name).cloned().unwrap()
+        let tasks = world.run_json(&["task", "list", "--all"]);
+        tasks
+            .as_array()
+            .unwrap()
+            .iter()
+            .find(|it| it["alias"] == name)
+            .cloned()
+            .unwrap()
     };
     assert_eq!(alias("bd-2")["blocked_by"], json!([alias("bd-1")["id"]]));
-    assert_eq!((&alias("bd-1")["issue_type"], &alias("bd-1")["priority"]), (&json!("feature"), &json!(1)));
+    assert_eq!(
+        (&alias("bd-1")["issue_type"], &alias("bd-1")["priority"]),
+        (&json!("feature"), &json!(1))
+    );
     assert_eq!(alias("bd-3")["paused"], "in beads: ben is working on it");
-    assert_eq!(alias("bd-5")["blocked_by"], json!([]), "a closed issue blocks nothing");
+    assert_eq!(
+        alias("bd-5")["blocked_by"],
+        json!([]),
+        "a closed issue blocks nothing"
+    );
     // An import without changes does nothing.
     let history = world.events().len();
     let again = import();
-    assert_eq!((&again["added"], &again["changed"]), (&json!([]), &json!([])), "{again}");
+    assert_eq!(
+        (&again["added"], &again["changed"]),
+        (&json!([]), &json!([])),
+        "{again}"
+    );
     assert_eq!(again["there"].as_array().unwrap().len(), 4);
     assert_eq!(world.events().len(), history);
     // One issue changed, one is new, one was closed, and one was unassigned.
@@ -214,27 +397,57 @@ fn beads_issues_can_be_imported_exported_and_imported_again() {
     assert_eq!(third["changed"].as_array().unwrap().len(), 2, "{third}");
     assert_eq!(third["cancelled"], json!([alias("bd-5")["id"]]), "{third}");
     assert_eq!(alias("bd-1")["description"], "First of all.");
-    assert_eq!((&alias("bd-3")["paused"], &alias("bd-6")["status"]), (&Value::Null, &json!("backlog")));
+    assert_eq!(
+        (&alias("bd-3")["paused"], &alias("bd-6")["status"]),
+        (&Value::Null, &json!("backlog"))
+    );
     // An invalid line is refused with its number, and nothing is created.
     let history = world.events().len();
     let mut bad = changed.clone();
-    bad.insert(1, r#"{"id":"bd-7","title":"Seven","dependencies":["bd-77"]}"#.to_owned());
+    bad.insert(
+        1,
+        r#"{"id":"bd-7","title":"Seven","dependencies":["bd-77"]}"#.to_owned(),
+    );
     bad.push("nonsense".into());
     store(&bad);
-    let error = world.refused(&["task", "import", "--beads", text(&file)], 2);
-    assert!(error["message"].as_str().unwrap().contains("issues.jsonl:8:2: this is not JSON"), "{error}");
+    let error = world.run_refused(&["task", "import", "--beads", path_text(&file)], 2);
+    assert!(
+        error["message"]
+            .as_str()
+            .unwrap()
+            .contains("issues.jsonl:8:2: this is not JSON"),
+        "{error}"
+    );
     bad.pop();
     store(&bad);
-    let error = world.refused(&["task", "import", "--beads", text(&file)], 2);
-    assert!(error["message"].as_str().unwrap().contains(":2:46: \"bd-7\" depends on \"bd-77\""), "{error}");
+    let error = world.run_refused(&["task", "import", "--beads", path_text(&file)], 2);
+    assert!(
+        error["message"]
+            .as_str()
+            .unwrap()
+            .contains(":2:46: \"bd-7\" depends on \"bd-77\""),
+        "{error}"
+    );
     assert_eq!(world.events().len(), history);
     // After the work the export updates the file and keeps its fields, its order and its other
     // lines.
     store(&changed);
-    world.run(&["run", "--agents", "scripted", "--yes", "--wait", "--timeout", "60s"]);
+    world.run(&[
+        "run",
+        "--agents",
+        "scripted",
+        "--yes",
+        "--wait",
+        "--timeout",
+        "60s",
+    ]);
     assert_eq!(alias("bd-2")["status"], "completed");
-    let done = world.json(&["task", "export", "--beads", text(&file)]);
-    assert_eq!((&done["changed"], &done["added"]), (&json!(2), &json!(0)), "{done}");
+    let done = world.run_json(&["task", "export", "--beads", path_text(&file)]);
+    assert_eq!(
+        (&done["changed"], &done["added"]),
+        (&json!(2), &json!(0)),
+        "{done}"
+    );
     let back = std::fs::read_to_string(&file).unwrap();
     let back: Vec<&str> = back.lines().collect();
     assert!(
@@ -243,15 +456,31 @@ fn beads_issues_can_be_imported_exported_and_imported_again() {
         "{}",
         back[0]
     );
-    assert!(back[0].contains(r#""labels":["x","y"]"#) && back[0].contains("landed as"), "{}", back[0]);
-    assert!(back[1].contains(r#""created_by":"ann""#) && back[1].contains("bd-9"), "{}", back[1]);
+    assert!(
+        back[0].contains(r#""labels":["x","y"]"#) && back[0].contains("landed as"),
+        "{}",
+        back[0]
+    );
+    assert!(
+        back[1].contains(r#""created_by":"ann""#) && back[1].contains("bd-9"),
+        "{}",
+        back[1]
+    );
     assert_eq!(back[2..], changed[2..], "unchanged lines keep their bytes");
-    let done = world.json(&["task", "export", "--beads", text(&file)]);
-    assert_eq!((&done["changed"], &done["added"]), (&json!(0), &json!(0)), "a second export changes nothing: {done}");
+    let done = world.run_json(&["task", "export", "--beads", path_text(&file)]);
+    assert_eq!(
+        (&done["changed"], &done["added"]),
+        (&json!(0), &json!(0)),
+        "a second export changes nothing: {done}"
+    );
     let last = import();
-    assert_eq!((&last["added"], &last["changed"], &last["cancelled"]), (&json!([]), &json!([]), &json!([])), "{last}");
+    assert_eq!(
+        (&last["added"], &last["changed"], &last["cancelled"]),
+        (&json!([]), &json!([]), &json!([])),
+        "{last}"
+    );
     // Without a file the issues are printed, and the output can be imported again.
-    let printed = world.ok(&["task", "export", "--beads"]);
+    let printed = world.run_ok(&["task", "export", "--beads"]);
     assert_eq!(printed.lines().count(), 2, "two open issues: {printed}");
     std::fs::write(&file, printed).unwrap();
     assert_eq!(import()["changed"], json!([]));

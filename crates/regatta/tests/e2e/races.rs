@@ -5,34 +5,65 @@ use std::process::Stdio;
 
 use serde_json::Value;
 
-use crate::world::{LONG, Ran, World, finish};
+use crate::world::{CommandOutput, TEST_TIMEOUT, World, wait_for_child};
 
 /// Starts all processes before it waits for any.
-fn race(world: &World, args: impl Fn(usize) -> Vec<String>, racers: usize) -> Vec<Ran> {
+fn run_at_once(
+    world: &World,
+    args: impl Fn(usize) -> Vec<String>,
+    racers: usize,
+) -> Vec<CommandOutput> {
     let started: Vec<_> = (0..racers)
         .map(|nth| {
             let args = args(nth);
             let args: Vec<&str> = args.iter().map(String::as_str).collect();
-            world.command(&args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+            world
+                .command(&args)
+                .stdout(Stdio::piped())
+                .stderr(Stdio::piped())
+                .spawn()
+                .unwrap()
         })
         .collect();
-    started.into_iter().map(|it| finish(it, LONG).unwrap()).collect()
+    started
+        .into_iter()
+        .map(|it| wait_for_child(it, TEST_TIMEOUT).unwrap())
+        .collect()
 }
 
-fn strings(args: &[&str]) -> Vec<String> {
+fn to_strings(args: &[&str]) -> Vec<String> {
     args.iter().map(|it| (*it).to_owned()).collect()
 }
 
 fn assert_one_winner(world: &World, uri: &str) {
-    let ran = race(world, |nth| strings(&["claim", "acquire", uri, "--as", &format!("ann/racer-{nth}"), "--json"]), 20);
-    let won = ran.iter().filter(|it| it.code == 0).count();
-    let held: Vec<&Ran> = ran.iter().filter(|it| it.code == 5).collect();
+    let ran = run_at_once(
+        world,
+        |nth| {
+            to_strings(&[
+                "claim",
+                "acquire",
+                uri,
+                "--as",
+                &format!("ann/racer-{nth}"),
+                "--json",
+            ])
+        },
+        20,
+    );
+    let won = ran.iter().filter(|it| it.exit_code == 0).count();
+    let held: Vec<&CommandOutput> = ran.iter().filter(|it| it.exit_code == 5).collect();
     assert_eq!((won, held.len()), (1, 19), "L1: {ran:?}");
     for it in held {
-        let error: Value = serde_json::from_str(&it.err).unwrap();
+        let error: Value = serde_json::from_str(&it.stderr).unwrap();
         assert_eq!(error["error"]["code"], "claim_held", "{it:?}");
     }
-    assert_eq!(world.json(&["claim", "list"])["held"].as_array().unwrap().len(), 1);
+    assert_eq!(
+        world.run_json(&["claim", "list"])["held"]
+            .as_array()
+            .unwrap()
+            .len(),
+        1
+    );
 }
 
 /// L1: twenty processes acquire one URI and one succeeds, when the daemon runs and when they start
@@ -41,39 +72,85 @@ fn assert_one_winner(world: &World, uri: &str) {
 fn one_of_twenty_racing_acquires_wins() {
     let world = World::new();
     assert_one_winner(&world, "port://7");
-    assert_eq!(world.events().iter().filter(|it| it["kind"] == "fleet.resumed").count(), 1, "one daemon was started");
+    assert_eq!(
+        world
+            .events()
+            .iter()
+            .filter(|it| it["kind"] == "fleet.resumed")
+            .count(),
+        1,
+        "one daemon was started"
+    );
     let world = World::new();
-    world.ok(&["up"]);
+    world.run_ok(&["up"]);
     assert_one_winner(&world, "port://7");
 }
 
 /// J4: twelve polls race for three slots. Three different tasks are granted and five wait.
 #[test]
 fn three_of_twelve_racing_polls_are_granted() {
-    let world = World::set_up();
-    world.ok(&["agent", "add", "zoe", "--runtime", "outside", "--max-tasks", "3"]);
+    let world = World::with_project();
+    world.run_ok(&[
+        "agent",
+        "add",
+        "zoe",
+        "--runtime",
+        "outside",
+        "--max-tasks",
+        "3",
+    ]);
     for nth in 1..=8 {
-        world.ok(&["task", "add", &format!("Task {nth}"), "--files", &format!("{nth}.txt")]);
+        world.run_ok(&[
+            "task",
+            "add",
+            &format!("Task {nth}"),
+            "--files",
+            &format!("{nth}.txt"),
+        ]);
     }
-    let ran = race(&world, |_| strings(&["task", "poll", "--as", "zoe", "--json"]), 12);
+    let ran = run_at_once(
+        &world,
+        |_| to_strings(&["task", "poll", "--as", "zoe", "--json"]),
+        12,
+    );
     let grants: Vec<Value> = ran
         .iter()
         .map(|it| {
-            assert_eq!(it.code, 0, "{it:?}");
-            serde_json::from_str::<Value>(&it.out).unwrap()["data"].clone()
+            assert_eq!(it.exit_code, 0, "{it:?}");
+            serde_json::from_str::<Value>(&it.stdout).unwrap()["data"].clone()
         })
         .filter(|it| !it.is_null())
         .collect();
-    let distinct = |field: &dyn Fn(&Value) -> String| grants.iter().map(field).collect::<BTreeSet<String>>().len();
+    let distinct = |field: &dyn Fn(&Value) -> String| {
+        grants.iter().map(field).collect::<BTreeSet<String>>().len()
+    };
     assert_eq!(grants.len(), 3, "{grants:?}");
     assert_eq!(distinct(&|it| it["task"]["id"].to_string()), 3);
     assert_eq!(distinct(&|it| it["attempt"].to_string()), 3);
     assert_eq!(distinct(&|it| it["workspace"].to_string()), 3);
-    assert_eq!(world.json(&["task", "list", "--status", "in_progress"]).as_array().unwrap().len(), 3);
-    let status = world.json(&["status"]);
-    assert_eq!((&status["working"], &status["waiting"]), (&3.into(), &5.into()), "{status}");
-    for waiting in world.json(&["task", "list", "--status", "unassigned"]).as_array().unwrap() {
-        assert!(!waiting["waits"].as_array().unwrap().is_empty(), "W1: {waiting}");
+    assert_eq!(
+        world
+            .run_json(&["task", "list", "--status", "in_progress"])
+            .as_array()
+            .unwrap()
+            .len(),
+        3
+    );
+    let status = world.run_json(&["status"]);
+    assert_eq!(
+        (&status["working"], &status["waiting"]),
+        (&3.into(), &5.into()),
+        "{status}"
+    );
+    for waiting in world
+        .run_json(&["task", "list", "--status", "unassigned"])
+        .as_array()
+        .unwrap()
+    {
+        assert!(
+            !waiting["waits"].as_array().unwrap().is_empty(),
+            "W1: {waiting}"
+        );
     }
 }
 
@@ -82,45 +159,62 @@ fn three_of_twelve_racing_polls_are_granted() {
 #[test]
 fn one_of_two_racing_daemons_serves() {
     let world = World::new();
-    let serve = |_| world.command(&["serve", "--json"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let serve = |_| {
+        world
+            .command(&["serve", "--json"])
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap()
+    };
     let mut racers: Vec<_> = (0..2).map(serve).collect();
     let mut lost = None;
-    assert!(crate::world::until(LONG, || {
-        lost = racers.iter_mut().position(|it| it.try_wait().unwrap().is_some());
+    assert!(crate::world::wait_until(TEST_TIMEOUT, || {
+        lost = racers
+            .iter_mut()
+            .position(|it| it.try_wait().unwrap().is_some());
         lost.is_some()
     }));
-    let ran = finish(racers.remove(lost.unwrap()), LONG).unwrap();
-    assert_eq!((ran.code, ran.out.as_str()), (1, ""), "{ran:?}");
-    assert!(ran.err.contains("already_running"), "{ran:?}");
+    let ran = wait_for_child(racers.remove(lost.unwrap()), TEST_TIMEOUT).unwrap();
+    assert_eq!((ran.exit_code, ran.stdout.as_str()), (1, ""), "{ran:?}");
+    assert!(ran.stderr.contains("already_running"), "{ran:?}");
     let winner = racers.remove(0);
-    assert!(crate::world::until(LONG, || world.card().is_some_and(|it| it["pid"] == winner.id())));
-    let url = world.card().unwrap()["url"].as_str().unwrap().to_owned();
+    assert!(crate::world::wait_until(TEST_TIMEOUT, || world
+        .daemon_info()
+        .is_some_and(|it| it["pid"] == winner.id())));
+    let url = world.daemon_info().unwrap()["url"]
+        .as_str()
+        .unwrap()
+        .to_owned();
     // Once the first daemon is ready, a second one names it.
     let late = world.run(&["serve"]);
-    assert_eq!(late.code, 1, "{late:?}");
-    assert!(late.err.contains(&format!("pid {}", winner.id())) && late.err.contains(&url), "{late:?}");
-    assert!(late.err.contains("hint"), "{late:?}");
-    world.ok(&["down"]);
-    assert_eq!(finish(winner, LONG).unwrap().code, 0);
+    assert_eq!(late.exit_code, 1, "{late:?}");
+    assert!(
+        late.stderr.contains(&format!("pid {}", winner.id())) && late.stderr.contains(&url),
+        "{late:?}"
+    );
+    assert!(late.stderr.contains("hint"), "{late:?}");
+    world.run_ok(&["down"]);
+    assert_eq!(wait_for_child(winner, TEST_TIMEOUT).unwrap().exit_code, 0);
 }
 
 /// Racing `up` commands agree on one daemon, and racing `down` commands all succeed.
 #[test]
 fn eight_racing_ups_start_one_daemon() {
     let world = World::new();
-    let ran = race(&world, |_| strings(&["up", "--json"]), 8);
+    let ran = run_at_once(&world, |_| to_strings(&["up", "--json"]), 8);
     let pids: BTreeSet<String> = ran
         .iter()
         .map(|it| {
-            assert_eq!(it.code, 0, "{it:?}");
-            serde_json::from_str::<Value>(&it.out).unwrap()["data"]["pid"].to_string()
+            assert_eq!(it.exit_code, 0, "{it:?}");
+            serde_json::from_str::<Value>(&it.stdout).unwrap()["data"]["pid"].to_string()
         })
         .collect();
     assert_eq!(pids.len(), 1, "{ran:?}");
-    for it in race(&world, |_| strings(&["down", "--json"]), 4) {
-        assert_eq!(it.code, 0, "{it:?}");
+    for it in run_at_once(&world, |_| to_strings(&["down", "--json"]), 4) {
+        assert_eq!(it.exit_code, 0, "{it:?}");
     }
-    assert!(world.card().is_none());
+    assert!(world.daemon_info().is_none());
 }
 
 /// A command during the shutdown of the daemon waits for the next daemon. A `down` starts none.
@@ -128,20 +222,30 @@ fn eight_racing_ups_start_one_daemon() {
 fn commands_during_a_shutdown_are_served_by_the_next_daemon() {
     let world = World::new();
     for round in 0..10 {
-        world.ok(&["up"]);
+        world.run_ok(&["up"]);
         let args = |nth: usize| match nth % 2 {
-            0 => strings(&["down", "--json"]),
-            _ => strings(&["msg", "send", "dev", &format!("{round}-{nth}"), "--json"]),
+            0 => to_strings(&["down", "--json"]),
+            _ => to_strings(&["msg", "send", "dev", &format!("{round}-{nth}"), "--json"]),
         };
-        for it in race(&world, args, 6) {
-            assert_eq!(it.code, 0, "{it:?}");
+        for it in run_at_once(&world, args, 6) {
+            assert_eq!(it.exit_code, 0, "{it:?}");
         }
     }
-    world.ok(&["up"]);
-    assert_eq!(world.json(&["msg", "history", "dev"]).as_array().unwrap().len(), 30);
-    world.ok(&["down"]);
-    for it in race(&world, |_| strings(&["down", "--json"]), 6) {
-        assert!(it.code == 0 && it.out.contains("\"was_up\":false"), "{it:?}");
+    world.run_ok(&["up"]);
+    assert_eq!(
+        world
+            .run_json(&["msg", "history", "dev"])
+            .as_array()
+            .unwrap()
+            .len(),
+        30
+    );
+    world.run_ok(&["down"]);
+    for it in run_at_once(&world, |_| to_strings(&["down", "--json"]), 6) {
+        assert!(
+            it.exit_code == 0 && it.stdout.contains("\"was_up\":false"),
+            "{it:?}"
+        );
     }
     assert_eq!(world.processes(), [] as [u32; 0], "down starts nothing");
 }
@@ -150,9 +254,18 @@ fn commands_during_a_shutdown_are_served_by_the_next_daemon() {
 #[test]
 fn commands_that_start_the_daemon_together_all_get_their_answer() {
     let world = World::new();
-    let ran = race(&world, |nth| strings(&["msg", "send", "dev", &format!("from {nth}"), "--json"]), 10);
-    assert!(ran.iter().all(|it| it.code == 0), "{ran:?}");
-    let texts = world.json(&["msg", "history", "dev"]);
-    let texts: BTreeSet<String> = texts.as_array().unwrap().iter().map(|it| it["text"].to_string()).collect();
+    let ran = run_at_once(
+        &world,
+        |nth| to_strings(&["msg", "send", "dev", &format!("from {nth}"), "--json"]),
+        10,
+    );
+    assert!(ran.iter().all(|it| it.exit_code == 0), "{ran:?}");
+    let texts = world.run_json(&["msg", "history", "dev"]);
+    let texts: BTreeSet<String> = texts
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|it| it["text"].to_string())
+        .collect();
     assert_eq!(texts.len(), 10, "each message once");
 }

@@ -2,64 +2,120 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::world::{LONG, World, until};
+use crate::world::{TEST_TIMEOUT, World, wait_until};
 
 /// A world that pushes landed work to a bare repository, and a colleague who pushes there, too.
-struct Shared {
+struct SharedRemote {
     world: World,
     remote: PathBuf,
     colleague: PathBuf,
 }
 
-impl Shared {
-    fn new() -> Shared {
-        let world = World::set_up();
+impl SharedRemote {
+    fn new() -> SharedRemote {
+        let world = World::with_project();
         let (remote, colleague) = (world.root.join("remote.git"), world.root.join("colleague"));
-        let settings = world.read("regatta.toml");
-        let kept: String =
-            settings.lines().take_while(|it| !it.starts_with("[landing]")).map(|it| format!("{it}\n")).collect();
-        world.write("regatta.toml", &format!("{kept}[landing]\npush = \"origin\"\n"));
-        world.ok(&["init", "--yes"]);
-        world.commit("Push what lands");
-        world.git_in(&world.root, &["clone", "-q", "--bare", "shop", remote.to_str().unwrap()]);
-        world.git_in(&world.root, &["clone", "-q", remote.to_str().unwrap(), "colleague"]);
+        let settings = world.read_file("regatta.toml");
+        let kept: String = settings
+            .lines()
+            .take_while(|it| !it.starts_with("[landing]"))
+            .map(|it| format!("{it}\n"))
+            .collect();
+        world.write_file(
+            "regatta.toml",
+            &format!("{kept}[landing]\npush = \"origin\"\n"),
+        );
+        world.run_ok(&["init", "--yes"]);
+        world.commit_all("Push what lands");
+        world.git_in(
+            &world.root,
+            &["clone", "-q", "--bare", "shop", remote.to_str().unwrap()],
+        );
+        world.git_in(
+            &world.root,
+            &["clone", "-q", remote.to_str().unwrap(), "colleague"],
+        );
         world.git(&["remote", "add", "origin", remote.to_str().unwrap()]);
-        world.ok(&["agent", "add", "zoe", "--runtime", "outside", "--max-tasks", "4"]);
-        Shared { world, remote, colleague }
+        world.run_ok(&[
+            "agent",
+            "add",
+            "zoe",
+            "--runtime",
+            "outside",
+            "--max-tasks",
+            "4",
+        ]);
+        SharedRemote {
+            world,
+            remote,
+            colleague,
+        }
     }
 
     /// Pushes a file as the colleague.
-    fn push(&self, path: &str, text: &str) {
-        self.world.git_in(&self.colleague, &["pull", "-q", "--ff-only"]);
+    fn push_as_colleague(&self, path: &str, text: &str) {
+        self.world
+            .git_in(&self.colleague, &["pull", "-q", "--ff-only"]);
         std::fs::write(self.colleague.join(path), text).unwrap();
         self.world.git_in(&self.colleague, &["add", "-A"]);
-        self.world.git_in(&self.colleague, &["commit", "-q", "-m", &format!("Theirs: {path}")]);
+        self.world.git_in(
+            &self.colleague,
+            &["commit", "-q", "-m", &format!("Theirs: {path}")],
+        );
         self.world.git_in(&self.colleague, &["push", "-q"]);
     }
 
     /// Lands a task that writes this file.
     #[track_caller]
-    fn land(&self, path: &str, text: &str) -> String {
+    fn land_task(&self, path: &str, text: &str) -> String {
         let world = &self.world;
-        world.ok(&["task", "add", path, "--files", path, "--validate", "true"]);
-        let grant = world.json(&["task", "poll", "--as", "zoe", "--wait", "60s"]);
+        world.run_ok(&["task", "add", path, "--files", path, "--validate", "true"]);
+        let grant = world.run_json(&["task", "poll", "--as", "zoe", "--wait", "60s"]);
         let task = grant["task"]["id"].as_str().unwrap().to_owned();
-        std::fs::write(Path::new(grant["workspace"].as_str().unwrap()).join(path), text).unwrap();
-        let (attempt, token) = (grant["attempt"].as_str().unwrap(), grant["token"].to_string());
-        world.ok(&["task", "finish", &task, "--attempt", attempt, "--token", &token]);
-        let landed = until(LONG, || world.json(&["show", &task])["word"] == "landed");
-        assert!(landed, "{}", world.ok(&["why", &task]));
+        std::fs::write(
+            Path::new(grant["workspace"].as_str().unwrap()).join(path),
+            text,
+        )
+        .unwrap();
+        let (attempt, token) = (
+            grant["attempt"].as_str().unwrap(),
+            grant["token"].to_string(),
+        );
+        world.run_ok(&[
+            "task",
+            "finish",
+            &task,
+            "--attempt",
+            attempt,
+            "--token",
+            &token,
+        ]);
+        let landed = wait_until(TEST_TIMEOUT, || {
+            world.run_json(&["show", &task])["word"] == "landed"
+        });
+        assert!(landed, "{}", world.run_ok(&["why", &task]));
         task
     }
 
-    fn tips(&self) -> (String, String) {
-        (self.world.git_in(&self.remote, &["rev-parse", "main"]), self.world.git(&["rev-parse", "main"]))
+    fn trunk_tips(&self) -> (String, String) {
+        (
+            self.world.git_in(&self.remote, &["rev-parse", "main"]),
+            self.world.git(&["rev-parse", "main"]),
+        )
     }
 
     #[track_caller]
-    fn until_pushed(&self) {
-        let same = || self.tips().0 == self.tips().1 && self.world.json(&["queue"])[0]["unpushed"].is_null();
-        assert!(until(LONG, same), "{:?}: {}", self.tips(), self.world.ok(&["queue"]));
+    fn wait_until_pushed(&self) {
+        let same = || {
+            self.trunk_tips().0 == self.trunk_tips().1
+                && self.world.run_json(&["queue"])[0]["unpushed"].is_null()
+        };
+        assert!(
+            wait_until(TEST_TIMEOUT, same),
+            "{:?}: {}",
+            self.trunk_tips(),
+            self.world.run_ok(&["queue"])
+        );
     }
 }
 
@@ -67,32 +123,67 @@ impl Shared {
 /// validated and pushed. The former trunk is kept, and the checkout has everything.
 #[test]
 fn q3_landed_work_is_replayed_on_top_of_a_colleagues_push() {
-    let it = Shared::new();
-    it.land("one.txt", "1\n");
-    it.until_pushed();
-    it.push("theirs.txt", "theirs\n");
+    let it = SharedRemote::new();
+    it.land_task("one.txt", "1\n");
+    it.wait_until_pushed();
+    it.push_as_colleague("theirs.txt", "theirs\n");
     let before = it.world.git(&["rev-parse", "main"]);
-    let task = it.land("two.txt", "2\n");
-    let landed = it.world.json(&["show", &task])["landed"].as_str().unwrap().to_owned();
-    it.until_pushed();
+    let task = it.land_task("two.txt", "2\n");
+    let landed = it.world.run_json(&["show", &task])["landed"]
+        .as_str()
+        .unwrap()
+        .to_owned();
+    it.wait_until_pushed();
     let world = &it.world;
-    assert_eq!(["one.txt", "two.txt", "theirs.txt"].map(|it| world.read(it)), ["1\n", "2\n", "theirs\n"]);
-    assert_eq!(world.git(&["rev-list", "--min-parents=2", "main"]), "", "the trunk's history is not linear");
+    assert_eq!(
+        ["one.txt", "two.txt", "theirs.txt"].map(|it| world.read_file(it)),
+        ["1\n", "2\n", "theirs\n"]
+    );
+    assert_eq!(
+        world.git(&["rev-list", "--min-parents=2", "main"]),
+        "",
+        "the trunk's history is not linear"
+    );
     assert_ne!(before, landed);
-    assert_eq!(world.git(&["rev-parse", &format!("refs/regatta/keep/trunk-{landed}")]).trim(), landed);
-    let tasks = world.git(&["log", "--format=%(trailers:key=Regatta-Task,valueonly)", "main"]);
-    assert_eq!(tasks.split_whitespace().filter(|it| *it == task).count(), 1, "Q7: {tasks}");
+    assert_eq!(
+        world
+            .git(&["rev-parse", &format!("refs/regatta/keep/trunk-{landed}")])
+            .trim(),
+        landed
+    );
+    let tasks = world.git(&[
+        "log",
+        "--format=%(trailers:key=Regatta-Task,valueonly)",
+        "main",
+    ]);
+    assert_eq!(
+        tasks.split_whitespace().filter(|it| *it == task).count(),
+        1,
+        "Q7: {tasks}"
+    );
     assert_eq!(world.git(&["status", "--porcelain"]), "");
     world.assert_green_everywhere();
     // `show` names the present commit and the former one.
-    let shown = world.json(&["show", &task]);
-    let there = world.git(&["log", "--grep", &format!("^Regatta-Task: {task}$"), "--format=%H", "main"]);
-    assert_eq!((shown["now_as"].as_str(), shown["landed"].as_str()), (Some(there.trim()), Some(landed.as_str())));
-    let text = world.ok(&["show", &task]);
-    assert!(text.contains(there.trim()) && text.contains(&format!("{landed}, before the trunk")), "{text}");
+    let shown = world.run_json(&["show", &task]);
+    let there = world.git(&[
+        "log",
+        "--grep",
+        &format!("^Regatta-Task: {task}$"),
+        "--format=%H",
+        "main",
+    ]);
+    assert_eq!(
+        (shown["now_as"].as_str(), shown["landed"].as_str()),
+        (Some(there.trim()), Some(landed.as_str()))
+    );
+    let text = world.run_ok(&["show", &task]);
+    assert!(
+        text.contains(there.trim()) && text.contains(&format!("{landed}, before the trunk")),
+        "{text}"
+    );
     // The task can be undone after the replay.
-    world.ok(&["undo", &task, "--wait"]);
-    it.until_pushed();
+    world.run_ok(&["undo", &task, "--wait"]);
+    it.wait_until_pushed();
     assert!(!world.repo.join("two.txt").exists());
 }
 
@@ -100,74 +191,135 @@ fn q3_landed_work_is_replayed_on_top_of_a_colleagues_push() {
 /// it, and after those the queue goes on.
 #[test]
 fn q6_a_conflict_with_the_remote_holds_the_queue_and_names_the_fix() {
-    let it = Shared::new();
-    it.push("clash.txt", "theirs\n");
-    it.land("clash.txt", "ours\n");
+    let it = SharedRemote::new();
+    it.push_as_colleague("clash.txt", "theirs\n");
+    it.land_task("clash.txt", "ours\n");
     let world = &it.world;
-    let held = || world.json(&["queue"])[0]["held"]["reason"].as_str().map(str::to_owned);
-    assert!(until(LONG, || held().is_some()), "{}", world.ok(&["queue"]));
+    let held = || {
+        world.run_json(&["queue"])[0]["held"]["reason"]
+            .as_str()
+            .map(str::to_owned)
+    };
+    assert!(
+        wait_until(TEST_TIMEOUT, || held().is_some()),
+        "{}",
+        world.run_ok(&["queue"])
+    );
     let said = held().unwrap();
     let join = said.rsplit(' ').next().unwrap().to_owned();
-    assert!(said.contains("clash.txt") && said.contains("git pull --rebase origin main"), "{said}");
-    assert!(world.ok(&["status"]).contains("is held by regatta"));
-    assert!(world.ok(&["inbox"]).contains(&join), "{}", world.ok(&["inbox"]));
-    assert!(world.ok(&["why", &join]).contains("git pull --rebase"));
-    let refused = world.refused(&["revise", &join, "do it better"], 2);
-    assert!(refused["hint"].as_str().is_some_and(|it| it.contains("git pull --rebase origin main")), "{refused}");
+    assert!(
+        said.contains("clash.txt") && said.contains("git pull --rebase origin main"),
+        "{said}"
+    );
+    assert!(world.run_ok(&["status"]).contains("is held by regatta"));
+    assert!(
+        world.run_ok(&["inbox"]).contains(&join),
+        "{}",
+        world.run_ok(&["inbox"])
+    );
+    assert!(world.run_ok(&["why", &join]).contains("git pull --rebase"));
+    let refused = world.run_refused(&["revise", &join, "do it better"], 2);
+    assert!(
+        refused["hint"]
+            .as_str()
+            .is_some_and(|it| it.contains("git pull --rebase origin main")),
+        "{refused}"
+    );
     // Follows the message: a rebase by hand, with both sides in the file.
     let mut pull = std::process::Command::new("git");
-    world.clean(&mut pull);
-    pull.args(["-c", "user.name=Ann", "-c", "user.email=ann@example.org", "pull", "-q", "--rebase", "origin", "main"]);
+    world.clean_environment(&mut pull);
+    pull.args([
+        "-c",
+        "user.name=Ann",
+        "-c",
+        "user.email=ann@example.org",
+        "pull",
+        "-q",
+        "--rebase",
+        "origin",
+        "main",
+    ]);
     pull.current_dir(&world.repo);
-    assert!(!pull.output().unwrap().status.success(), "the rebase must conflict");
-    world.write("clash.txt", "ours and theirs\n");
+    assert!(
+        !pull.output().unwrap().status.success(),
+        "the rebase must conflict"
+    );
+    world.write_file("clash.txt", "ours and theirs\n");
     world.git(&["add", "clash.txt"]);
     world.git(&["-c", "core.editor=true", "rebase", "--continue"]);
-    world.ok(&["land", &join, "--wait"]);
-    it.until_pushed();
+    world.run_ok(&["land", &join, "--wait"]);
+    it.wait_until_pushed();
     assert_eq!(held(), None);
-    assert_eq!(world.git_in(&it.remote, &["show", "main:clash.txt"]).trim_end(), "ours and theirs");
-    it.land("after.txt", "goes on\n");
-    it.until_pushed();
+    assert_eq!(
+        world
+            .git_in(&it.remote, &["show", "main:clash.txt"])
+            .trim_end(),
+        "ours and theirs"
+    );
+    it.land_task("after.txt", "goes on\n");
+    it.wait_until_pushed();
 }
 
 /// Q1: both sides pass alone and fail together. Nothing that fails is pushed, and no commit is
 /// lost.
 #[test]
 fn q1_work_that_fails_together_with_a_colleagues_push_is_not_pushed() {
-    let it = Shared::new();
+    let it = SharedRemote::new();
     let test = "#!/bin/sh\n[ ! -e left ] || [ ! -e right ] || { echo both are here; exit 1; }\n";
-    it.push("test.sh", test);
-    it.push("right", "");
-    it.land("left", "");
+    it.push_as_colleague("test.sh", test);
+    it.push_as_colleague("right", "");
+    it.land_task("left", "");
     let world = &it.world;
-    let held = || world.json(&["queue"])[0]["held"]["reason"].as_str().map(str::to_owned);
+    let held = || {
+        world.run_json(&["queue"])[0]["held"]["reason"]
+            .as_str()
+            .map(str::to_owned)
+    };
     assert!(
-        until(LONG, || held().is_some_and(|it| it.contains("fails the checks together"))),
+        wait_until(TEST_TIMEOUT, || held()
+            .is_some_and(|it| it.contains("fails the checks together"))),
         "{:?}",
-        world.ok(&["queue"])
+        world.run_ok(&["queue"])
     );
-    assert!(held().unwrap().contains("both are here"), "{held:?}", held = held());
-    assert_eq!(world.git_in(&it.remote, &["log", "-1", "--format=%s", "main"]), "Theirs: right");
-    assert!(world.repo.join("left").exists() && !world.repo.join("right").exists(), "the trunk did not move");
+    assert!(
+        held().unwrap().contains("both are here"),
+        "{held:?}",
+        held = held()
+    );
+    assert_eq!(
+        world.git_in(&it.remote, &["log", "-1", "--format=%s", "main"]),
+        "Theirs: right"
+    );
+    assert!(
+        world.repo.join("left").exists() && !world.repo.join("right").exists(),
+        "the trunk did not move"
+    );
 }
 
 /// A remote that cannot be reached delays no landing. Commits that are not pushed are reported
 /// once, and pushed when the remote is back.
 #[test]
 fn a_failed_push_is_reported_once_and_retried() {
-    let it = Shared::new();
+    let it = SharedRemote::new();
     let away = it.world.root.join("away.git");
     std::fs::rename(&it.remote, &away).unwrap();
-    it.land("one.txt", "1\n");
-    it.land("two.txt", "2\n");
+    it.land_task("one.txt", "1\n");
+    it.land_task("two.txt", "2\n");
     let world = &it.world;
-    let seen = || world.ok(&["status"]).contains("is not on origin");
-    assert!(until(LONG, seen), "{}", world.ok(&["status"]));
-    assert!(world.ok(&["queue"]).contains("is not on origin"));
-    let told = world.events().iter().filter(|it| it.to_string().contains("coord:push")).count();
+    let seen = || world.run_ok(&["status"]).contains("is not on origin");
+    assert!(
+        wait_until(TEST_TIMEOUT, seen),
+        "{}",
+        world.run_ok(&["status"])
+    );
+    assert!(world.run_ok(&["queue"]).contains("is not on origin"));
+    let told = world
+        .events()
+        .iter()
+        .filter(|it| it.to_string().contains("coord:push"))
+        .count();
     assert_eq!(told, 1, "one message, not one for each retry");
     std::fs::rename(&away, &it.remote).unwrap();
-    it.until_pushed();
-    assert!(!world.ok(&["status"]).contains("is not on origin"));
+    it.wait_until_pushed();
+    assert!(!world.run_ok(&["status"]).contains("is not on origin"));
 }

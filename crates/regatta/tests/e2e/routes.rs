@@ -1,75 +1,134 @@
 //! Every address that is not a verb: which tokens may use it, and which may not (S1, S2, S10).
 
-use regatta_api::verb::Scope;
+use regatta_api::verb::TokenScope;
 use serde_json::json;
 
-use crate::http::Door;
-use crate::world::{World, run};
+use crate::http::ApiClient;
+use crate::world::{World, run_command};
 
 /// The sources of the server's route tables.
-const ROUTERS: [&str; 2] =
-    [include_str!("../../../regatta-server/src/lib.rs"), include_str!("../../../regatta-server/src/pages/mod.rs")];
+const ROUTER_SOURCES: [&str; 2] = [
+    include_str!("../../../regatta-server/src/lib.rs"),
+    include_str!("../../../regatta-server/src/live/mod.rs"),
+];
 
 /// The tokens that may use an address.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Whom {
+enum AllowedTokens {
     /// Any valid token.
     All,
     /// Tokens that may read everything.
-    Sees,
+    Readers,
     /// Tokens that may read everything, and runners.
-    SeesOrRuns,
+    ReadersAndRunners,
     /// Operators and admins. Attempts may use it only for their own work, and none of the cases
     /// here is.
-    Operates,
+    Operators,
     /// Operators and admins, and runners.
-    OperatesOrRuns,
+    OperatorsAndRunners,
     /// Operators and admins, and attempts.
-    OperatesOrWorks,
+    OperatorsAndAttempts,
     /// Runners only.
-    Runs,
+    Runners,
 }
 
-impl Whom {
-    fn has(self, scope: Scope) -> bool {
-        let operates = matches!(scope, Scope::Admin | Scope::Operator);
+impl AllowedTokens {
+    fn allows(self, scope: TokenScope) -> bool {
+        let operates = matches!(scope, TokenScope::Admin | TokenScope::Operator);
         match self {
-            Whom::All => true,
-            Whom::Sees => scope.sees_all(),
-            Whom::SeesOrRuns => scope.sees_all() || scope == Scope::Runner,
-            Whom::Operates => operates,
-            Whom::OperatesOrRuns => operates || scope == Scope::Runner,
-            Whom::OperatesOrWorks => operates || matches!(scope, Scope::Attempt | Scope::Lead),
-            Whom::Runs => scope == Scope::Runner,
+            AllowedTokens::All => true,
+            AllowedTokens::Readers => scope.can_read_all(),
+            AllowedTokens::ReadersAndRunners => scope.can_read_all() || scope == TokenScope::Runner,
+            AllowedTokens::Operators => operates,
+            AllowedTokens::OperatorsAndRunners => operates || scope == TokenScope::Runner,
+            AllowedTokens::OperatorsAndAttempts => {
+                operates || matches!(scope, TokenScope::Attempt | TokenScope::Lead)
+            }
+            AllowedTokens::Runners => scope == TokenScope::Runner,
         }
     }
 }
 
 /// The address, the method, a body that changes nothing, and the tokens that may use the address.
-const ADDRESSES: [(&str, &str, &str, Whom); 23] = [
-    ("/api/v1/events?after=0&follow=false", "GET", "", Whom::Sees),
-    ("/api/v1/openapi.json", "GET", "", Whom::All),
-    ("/api/v1/", "GET", "", Whom::All),
-    ("/metrics", "GET", "", Whom::Sees),
-    ("/api/v1/live?topics=head&follow=false", "GET", "", Whom::Sees),
-    ("/api/v1/page/diff/T99", "GET", "", Whom::Sees),
-    ("/api/v1/page/diff/T99/0", "GET", "", Whom::Sees),
-    ("/api/v1/page/log/A99", "GET", "", Whom::Sees),
-    ("/api/agents", "GET", "", Whom::SeesOrRuns),
-    ("/api/agents", "POST", "{\"name\":7}", Whom::OperatesOrRuns),
-    ("/api/agents", "POST", "{\"name\":\"new\",\"maxTasks\":0}", Whom::OperatesOrRuns),
-    ("/me", "GET", "", Whom::All),
-    ("/api/poll", "GET", "", Whom::OperatesOrRuns),
-    ("/api/poll", "POST", "", Whom::OperatesOrRuns),
-    ("/close", "POST", "", Whom::OperatesOrRuns),
-    ("/ping", "POST", "", Whom::All),
-    ("/api/tasks", "POST", "{\"task\":\"\"}", Whom::OperatesOrWorks),
-    ("/api/tasks/T99/finish", "POST", "{\"status\":\"completed\"}", Whom::Operates),
-    ("/api/tasks/T99/progress", "POST", "{\"progress\":\"x\"}", Whom::Operates),
-    ("/mcp", "POST", "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"ping\"}", Whom::All),
-    ("/git/shop/info/refs?service=git-upload-pack", "GET", "", Whom::SeesOrRuns),
-    ("/git/shop/git-upload-pack", "POST", "0000", Whom::SeesOrRuns),
-    ("/git/shop/git-receive-pack", "POST", "nonsense", Whom::Runs),
+const ADDRESSES: [(&str, &str, &str, AllowedTokens); 23] = [
+    (
+        "/api/v1/events?after=0&follow=false",
+        "GET",
+        "",
+        AllowedTokens::Readers,
+    ),
+    ("/api/v1/openapi.json", "GET", "", AllowedTokens::All),
+    ("/api/v1/", "GET", "", AllowedTokens::All),
+    ("/metrics", "GET", "", AllowedTokens::Readers),
+    (
+        "/api/v1/live?topics=head&follow=false",
+        "GET",
+        "",
+        AllowedTokens::Readers,
+    ),
+    ("/api/v1/page/diff/T99", "GET", "", AllowedTokens::Readers),
+    ("/api/v1/page/diff/T99/0", "GET", "", AllowedTokens::Readers),
+    ("/api/v1/page/log/A99", "GET", "", AllowedTokens::Readers),
+    ("/api/agents", "GET", "", AllowedTokens::ReadersAndRunners),
+    (
+        "/api/agents",
+        "POST",
+        "{\"name\":7}",
+        AllowedTokens::OperatorsAndRunners,
+    ),
+    (
+        "/api/agents",
+        "POST",
+        "{\"name\":\"new\",\"maxTasks\":0}",
+        AllowedTokens::OperatorsAndRunners,
+    ),
+    ("/me", "GET", "", AllowedTokens::All),
+    ("/api/poll", "GET", "", AllowedTokens::OperatorsAndRunners),
+    ("/api/poll", "POST", "", AllowedTokens::OperatorsAndRunners),
+    ("/close", "POST", "", AllowedTokens::OperatorsAndRunners),
+    ("/ping", "POST", "", AllowedTokens::All),
+    (
+        "/api/tasks",
+        "POST",
+        "{\"task\":\"\"}",
+        AllowedTokens::OperatorsAndAttempts,
+    ),
+    (
+        "/api/tasks/T99/finish",
+        "POST",
+        "{\"status\":\"completed\"}",
+        AllowedTokens::Operators,
+    ),
+    (
+        "/api/tasks/T99/progress",
+        "POST",
+        "{\"progress\":\"x\"}",
+        AllowedTokens::Operators,
+    ),
+    (
+        "/mcp",
+        "POST",
+        "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"ping\"}",
+        AllowedTokens::All,
+    ),
+    (
+        "/git/shop/info/refs?service=git-upload-pack",
+        "GET",
+        "",
+        AllowedTokens::ReadersAndRunners,
+    ),
+    (
+        "/git/shop/git-upload-pack",
+        "POST",
+        "0000",
+        AllowedTokens::ReadersAndRunners,
+    ),
+    (
+        "/git/shop/git-receive-pack",
+        "POST",
+        "nonsense",
+        AllowedTokens::Runners,
+    ),
 ];
 
 /// S1, S2, S10: every address that is not a verb refuses a missing token, a wrong token, a scope
@@ -77,19 +136,43 @@ const ADDRESSES: [(&str, &str, &str, Whom); 23] = [
 /// a route is missing in its table.
 #[test]
 fn s10_every_address_refuses_tokens_outside_its_scope() {
-    let world = World::set_up();
-    let door = Door::of(&world.data);
-    door.ask("agent.add", json!({ "name": "ann", "runtime": "outside", "max_tasks": 1 }));
-    door.ask("agent.add", json!({ "name": "eve", "runtime": "outside", "role": "lead", "max_tasks": 1 }));
-    let mut tokens: Vec<(Scope, String)> = [Scope::Admin, Scope::Operator, Scope::Viewer, Scope::Runner]
-        .map(|scope| {
-            let made = world.json(&["token", "add", &format!("the-{scope}"), "--scope", &scope.to_string()]);
-            (scope, made["token"].as_str().unwrap().to_owned())
-        })
-        .into();
-    for (name, scope) in [("ann", Scope::Attempt), ("eve", Scope::Lead)] {
-        world.ok(&["add", &format!("Work of {name}"), "--files", &format!("{name}.txt"), "--validate", "true"]);
-        let granted = door.ask("task.poll", json!({ "agent": name }));
+    let world = World::with_project();
+    let door = ApiClient::for_data_dir(&world.data_dir);
+    door.call_ok(
+        "agent.add",
+        json!({ "name": "ann", "runtime": "outside", "max_tasks": 1 }),
+    );
+    door.call_ok(
+        "agent.add",
+        json!({ "name": "eve", "runtime": "outside", "role": "lead", "max_tasks": 1 }),
+    );
+    let mut tokens: Vec<(TokenScope, String)> = [
+        TokenScope::Admin,
+        TokenScope::Operator,
+        TokenScope::Viewer,
+        TokenScope::Runner,
+    ]
+    .map(|scope| {
+        let made = world.run_json(&[
+            "token",
+            "add",
+            &format!("the-{scope}"),
+            "--scope",
+            &scope.to_string(),
+        ]);
+        (scope, made["token"].as_str().unwrap().to_owned())
+    })
+    .into();
+    for (name, scope) in [("ann", TokenScope::Attempt), ("eve", TokenScope::Lead)] {
+        world.run_ok(&[
+            "add",
+            &format!("Work of {name}"),
+            "--files",
+            &format!("{name}.txt"),
+            "--validate",
+            "true",
+        ]);
+        let granted = door.call_ok("task.poll", json!({ "agent": name }));
         tokens.push((scope, granted["bearer"].as_str().unwrap().to_owned()));
     }
     let (own, evil) = (("host", door.address()), "http://evil.example".to_owned());
@@ -99,7 +182,7 @@ fn s10_every_address_refuses_tokens_outside_its_scope() {
     for (path, method, body, whom) in ADDRESSES {
         let send = |headers: &[(&str, String)]| {
             let headers = [headers, &[("x-agent-id", "nobody".to_owned())]].concat();
-            door.over_tcp(method, path, &headers, body.as_bytes())
+            door.request_over_tcp(method, path, &headers, body.as_bytes())
         };
         let refused = |code: &str, status: u16, headers: &[(&str, String)]| {
             let reply = send(headers);
@@ -113,13 +196,25 @@ fn s10_every_address_refuses_tokens_outside_its_scope() {
         refused("no_token", 401, std::slice::from_ref(&own));
         refused("no_token", 401, &[own.clone(), shows("nonsense")]);
         for (scope, token) in &tokens {
-            refused("foreign_host", 403, &[("host", "evil.example".into()), shows(token)]);
-            refused("foreign_origin", 403, &[own.clone(), shows(token), ("origin", evil.clone())]);
+            refused(
+                "foreign_host",
+                403,
+                &[("host", "evil.example".into()), shows(token)],
+            );
+            refused(
+                "foreign_origin",
+                403,
+                &[own.clone(), shows(token), ("origin", evil.clone())],
+            );
             let reply = send(&[own.clone(), shows(token)]);
             let code = reply.json()["code"].as_str().unwrap_or_default().to_owned();
-            let kept_out = reply.status == 403 && ["wrong_scope", "not_yours"].contains(&code.as_str());
-            if kept_out == whom.has(*scope) {
-                wrong.push(format!("{method} {path} as {scope}: {} {code}", reply.status));
+            let kept_out =
+                reply.status == 403 && ["wrong_scope", "not_yours"].contains(&code.as_str());
+            if kept_out == whom.allows(*scope) {
+                wrong.push(format!(
+                    "{method} {path} as {scope}: {} {code}",
+                    reply.status
+                ));
             }
         }
     }
@@ -129,65 +224,130 @@ fn s10_every_address_refuses_tokens_outside_its_scope() {
     // checks, which reveal nothing, and the address where a browser trades its code, because it has
     // no token yet.
     let open = ["/healthz", "/readyz", "/enter"];
-    let routes = ROUTERS.iter().flat_map(|it| it.split(".route(\"").skip(1)).filter_map(|it| it.split('"').next());
+    let routes = ROUTER_SOURCES
+        .iter()
+        .flat_map(|it| it.split(".route(\"").skip(1))
+        .filter_map(|it| it.split('"').next());
     for written in routes {
         let fits = |path: &str| {
             let path = path.split('?').next().unwrap_or_default();
-            let (left, right): (Vec<&str>, Vec<&str>) = (written.split('/').collect(), path.split('/').collect());
-            left.len() == right.len() && left.iter().zip(&right).all(|(one, two)| one.starts_with('{') || one == two)
+            let (left, right): (Vec<&str>, Vec<&str>) =
+                (written.split('/').collect(), path.split('/').collect());
+            left.len() == right.len()
+                && left
+                    .iter()
+                    .zip(&right)
+                    .all(|(one, two)| one.starts_with('{') || one == two)
         };
-        let tried = open.contains(&written) || written == "/api/v1/{verb}" || ADDRESSES.iter().any(|it| fits(it.0));
+        let tried = open.contains(&written)
+            || written == "/api/v1/{verb}"
+            || ADDRESSES.iter().any(|it| fits(it.0));
         assert!(tried, "{written} is missing in this test");
     }
     for (path, method) in [("/healthz", "GET"), ("/readyz", "GET"), ("/enter", "POST")] {
-        let foreign = door.over_tcp(method, path, &[("host", "evil.example".into())], b"{}");
-        assert_eq!((foreign.status, &foreign.json()["code"]), (403, &json!("foreign_host")), "{path}");
-        let foreign = door.over_tcp(method, path, &[own.clone(), ("origin", evil.clone())], b"{}");
-        assert_eq!((foreign.status, &foreign.json()["code"]), (403, &json!("foreign_origin")), "{path}");
+        let foreign =
+            door.request_over_tcp(method, path, &[("host", "evil.example".into())], b"{}");
+        assert_eq!(
+            (foreign.status, &foreign.json()["code"]),
+            (403, &json!("foreign_host")),
+            "{path}"
+        );
+        let foreign = door.request_over_tcp(
+            method,
+            path,
+            &[own.clone(), ("origin", evil.clone())],
+            b"{}",
+        );
+        assert_eq!(
+            (foreign.status, &foreign.json()["code"]),
+            (403, &json!("foreign_origin")),
+            "{path}"
+        );
     }
-    let guess = door.over_tcp("POST", "/enter", std::slice::from_ref(&own), br#"{"code":"aaaaaaaaaaaaaaaa"}"#);
-    assert_eq!((guess.status, &guess.json()["code"]), (401, &json!("bad_code")));
+    let guess = door.request_over_tcp(
+        "POST",
+        "/enter",
+        std::slice::from_ref(&own),
+        br#"{"code":"aaaaaaaaaaaaaaaa"}"#,
+    );
+    assert_eq!(
+        (guess.status, &guess.json()["code"]),
+        (401, &json!("bad_code"))
+    );
 }
 
 /// An invalid git request gets a complete answer with status 400 instead of a stream that breaks
 /// off.
 #[test]
 fn an_invalid_git_request_gets_a_complete_answer_with_400() {
-    let world = World::set_up();
-    world.ok(&["up"]);
-    let door = Door::of(&world.data);
-    let runner = world.json(&["token", "add", "box", "--scope", "runner"])["token"].as_str().unwrap().to_owned();
+    let world = World::with_project();
+    world.run_ok(&["up"]);
+    let door = ApiClient::for_data_dir(&world.data_dir);
+    let runner = world.run_json(&["token", "add", "box", "--scope", "runner"])["token"]
+        .as_str()
+        .unwrap()
+        .to_owned();
     let headers = |more: &[(&'static str, &str)]| {
-        let mut all = vec![("host", door.address()), ("authorization", format!("Bearer {runner}"))];
-        all.extend(more.iter().map(|(name, value)| (*name, (*value).to_owned())));
+        let mut all = vec![
+            ("host", door.address()),
+            ("authorization", format!("Bearer {runner}")),
+        ];
+        all.extend(
+            more.iter()
+                .map(|(name, value)| (*name, (*value).to_owned())),
+        );
         all
     };
     let odd = [("git-protocol", "version=2;x y")];
     type Case<'a> = (&'a str, &'a str, &'a [u8], &'a [(&'static str, &'a str)]);
     let cases: [Case; 4] = [
-        ("GET", "/git/shop/info/refs?service=git-upload-pack", b"", &odd),
+        (
+            "GET",
+            "/git/shop/info/refs?service=git-upload-pack",
+            b"",
+            &odd,
+        ),
         ("POST", "/git/shop/git-upload-pack", b"0000", &odd),
         ("POST", "/git/shop/git-receive-pack", b"nonsense", &[]),
-        ("POST", "/git/shop/git-receive-pack", b"not gzip", &[("content-encoding", "gzip")]),
+        (
+            "POST",
+            "/git/shop/git-receive-pack",
+            b"not gzip",
+            &[("content-encoding", "gzip")],
+        ),
     ];
     for (method, path, body, more) in cases {
-        let reply = door.over_tcp(method, path, &headers(more), body);
+        let reply = door.request_over_tcp(method, path, &headers(more), body);
         let problem = reply.json();
-        assert_eq!((reply.status, problem["code"].as_str()), (400, Some("bad_request")), "{method} {path}: {reply:?}");
-        assert!(!problem["hint"].as_str().unwrap_or_default().is_empty(), "{problem}");
+        assert_eq!(
+            (reply.status, problem["code"].as_str()),
+            (400, Some("bad_request")),
+            "{method} {path}: {reply:?}"
+        );
+        assert!(
+            !problem["hint"].as_str().unwrap_or_default().is_empty(),
+            "{problem}"
+        );
         // RFC 9457.
         assert_eq!(problem["type"], "urn:regatta:problem:bad_request");
-        assert_eq!((&problem["title"], &problem["detail"]), (&json!("bad request"), &problem["message"]));
+        assert_eq!(
+            (&problem["title"], &problem["detail"]),
+            (&json!("bad request"), &problem["message"])
+        );
     }
-    assert_eq!(door.over_tcp("POST", "/git/shop/git-upload-pack", &headers(&[]), b"0000").status, 200);
+    assert_eq!(
+        door.request_over_tcp("POST", "/git/shop/git-upload-pack", &headers(&[]), b"0000")
+            .status,
+        200
+    );
 }
 
 /// More clones at once than git programs may run at once: all succeed.
 #[test]
 fn twenty_clones_at_once_all_succeed() {
-    let world = World::set_up();
-    world.ok(&["up"]);
-    let door = Door::of(&world.data);
+    let world = World::with_project();
+    world.run_ok(&["up"]);
+    let door = ApiClient::for_data_dir(&world.data_dir);
     let url = format!("http://{}/git/shop", door.address());
     std::thread::scope(|scope| {
         let cloning: Vec<_> = (0..20)
@@ -196,15 +356,16 @@ fn twenty_clones_at_once_all_succeed() {
                 scope.spawn(move || {
                     let mut git = std::process::Command::new("git");
                     let header = format!("http.extraHeader=Authorization: Bearer {token}");
-                    git.args(["-c", &header, "clone", "-q", url, &format!("clone-{nth}")]).current_dir(&world.root);
-                    world.clean(&mut git);
-                    run(git, None)
+                    git.args(["-c", &header, "clone", "-q", url, &format!("clone-{nth}")])
+                        .current_dir(&world.root);
+                    world.clean_environment(&mut git);
+                    run_command(git, None)
                 })
             })
             .collect();
         for it in cloning {
             let ran = it.join().unwrap();
-            assert_eq!(ran.code, 0, "{ran:?}");
+            assert_eq!(ran.exit_code, 0, "{ran:?}");
         }
     });
     let at_once = world.root.join("clone-19/a.txt");

@@ -7,35 +7,59 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::http;
-use crate::world::{LONG, Ran, World, finish, kill, until};
+use crate::world::{CommandOutput, TEST_TIMEOUT, World, kill_process, wait_for_child, wait_until};
 
 /// A runner of a world. It is killed when the value is dropped.
-struct Runner {
+struct RunnerFixture {
     child: Option<Child>,
-    data: PathBuf,
+    data_dir: PathBuf,
 }
 
-impl Runner {
+impl RunnerFixture {
     /// Starts a runner for the world's daemon, and waits until the daemon lists it as up.
-    fn start(world: &World, name: &str, flags: &[&str]) -> Runner {
+    fn start(world: &World, name: &str, flags: &[&str]) -> RunnerFixture {
         let token = world.root.join(format!("{name}.token"));
         if !token.exists() {
-            std::fs::write(&token, world.ok(&["token", "add", name, "--scope", "runner"])).unwrap();
+            std::fs::write(
+                &token,
+                world.run_ok(&["token", "add", name, "--scope", "runner"]),
+            )
+            .unwrap();
         }
-        let url = world.card().unwrap()["url"].as_str().unwrap().to_owned();
+        let url = world.daemon_info().unwrap()["url"]
+            .as_str()
+            .unwrap()
+            .to_owned();
         let data = world.root.join(format!("runner-{name}"));
-        let base = ["runner", "--server", &url, "--token-file", token.to_str().unwrap(), "--name", name];
+        let base = [
+            "runner",
+            "--server",
+            &url,
+            "--token-file",
+            token.to_str().unwrap(),
+            "--name",
+            name,
+        ];
         let mut command = world.command(&[&base, flags].concat());
-        command.env("REGATTA_DATA_DIR", &data).env("REGATTA_LOG", "debug");
-        let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        let runner = Runner { child: Some(child), data };
-        let up = || state(world, name).as_deref() == Some("up");
-        assert!(until(LONG, up), "{}", runner.log());
+        command
+            .env("REGATTA_DATA_DIR", &data)
+            .env("REGATTA_LOG", "debug");
+        let child = command
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let runner = RunnerFixture {
+            child: Some(child),
+            data_dir: data,
+        };
+        let up = || runner_state(world, name).as_deref() == Some("up");
+        assert!(wait_until(TEST_TIMEOUT, up), "{}", runner.log());
         runner
     }
 
     fn log(&self) -> String {
-        format!("the runner at {} did not come up", self.data.display())
+        format!("the runner at {} did not come up", self.data_dir.display())
     }
 
     fn pid(&self) -> u32 {
@@ -45,22 +69,22 @@ impl Runner {
     /// Kills the runner itself. Its programs go on.
     fn kill(&mut self) {
         let mut child = self.child.take().unwrap();
-        kill(child.id());
+        kill_process(child.id());
         child.wait().unwrap();
     }
 
     /// Terminates the runner and waits for its end.
-    fn end(mut self) -> Ran {
+    fn stop(mut self) -> CommandOutput {
         let child = self.child.take().unwrap();
         terminate(child.id());
-        finish(child, LONG).expect("the runner did not end")
+        wait_for_child(child, TEST_TIMEOUT).expect("the runner did not end")
     }
 }
 
-impl Drop for Runner {
+impl Drop for RunnerFixture {
     fn drop(&mut self) {
         if let Some(mut child) = self.child.take() {
-            kill(child.id());
+            kill_process(child.id());
             let _ended = child.wait();
         }
     }
@@ -71,106 +95,184 @@ fn terminate(pid: u32) {
     rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
 }
 
-fn state(world: &World, name: &str) -> Option<String> {
-    let all = world.json(&["runner", "list"]);
-    let found = all.as_array().unwrap().iter().find(|it| it["name"] == name)?.clone();
+fn runner_state(world: &World, name: &str) -> Option<String> {
+    let all = world.run_json(&["runner", "list"]);
+    let found = all
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|it| it["name"] == name)?
+        .clone();
     found["state"].as_str().map(str::to_owned)
 }
 
 /// Returns a task that writes a file, reports it, and waits for a gate.
-fn waits(id: &str, file: &str, gate: &Path) -> String {
+fn waiting_task(id: &str, file: &str, gate: &Path) -> String {
     format!(
         "[[task]]\nid = \"{id}\"\nsubject = \"Write {file}\"\nfiles = [\"{file}\"]\n\
-         script = [{{ write = {{ path = \"{file}\", text = \"{file}\\n\" }} }}, {{ say = \"wrote {file}\" }}, \
+         script = [{{ write = {{ path = \"{file}\", text = \"{file}\\n\" }} }}, {{ say = \"wrote \
+         {file}\" }}, \
          {{ run = \"while [ ! -e {gate} ]; do sleep 0.02; done\" }}]\n",
         gate = gate.display()
     )
 }
 
 /// Adds an agent that runs only on runners.
-pub(crate) fn add_far(world: &World) {
-    let shape = ["--runtime", "scripted", "--max-tasks", "9", "--label", "far", "--confine", "off"];
-    world.ok(&[&["agent", "add", "far"][..], &shape].concat());
+pub(crate) fn add_runner_agent(world: &World) {
+    let shape = [
+        "--runtime",
+        "scripted",
+        "--max-tasks",
+        "9",
+        "--label",
+        "far",
+        "--confine",
+        "off",
+    ];
+    world.run_ok(&[&["agent", "add", "far"][..], &shape].concat());
 }
 
 /// Creates a world whose agent runs only on runners, and returns the path of the gate.
-fn remote() -> (World, PathBuf) {
-    let world = World::set_up();
-    add_far(&world);
+fn world_with_runner_agent() -> (World, PathBuf) {
+    let world = World::with_project();
+    add_runner_agent(&world);
     let gate = world.root.join("gate");
     (world, gate)
 }
 
-fn start(world: &World, plan: &str) -> String {
-    let path = world.plan(plan);
-    let data = world.json(&["run", &path, "--agents", "far"]);
-    data["mission"].as_str().or(data["id"].as_str()).unwrap().to_owned()
+fn start_plan(world: &World, plan: &str) -> String {
+    let path = world.write_plan(plan);
+    let data = world.run_json(&["run", &path, "--agents", "far"]);
+    data["mission"]
+        .as_str()
+        .or(data["id"].as_str())
+        .unwrap()
+        .to_owned()
 }
 
 fn attempts(world: &World) -> Vec<Value> {
-    let tasks = world.json(&["status"])["tasks"].as_array().cloned().unwrap_or_default();
-    tasks.iter().filter(|it| it["attempt"].is_string()).cloned().collect()
+    let tasks = world.run_json(&["status"])["tasks"]
+        .as_array()
+        .cloned()
+        .unwrap_or_default();
+    tasks
+        .iter()
+        .filter(|it| it["attempt"].is_string())
+        .cloned()
+        .collect()
 }
 
-fn says(world: &World, attempt: &str, words: &str) -> bool {
-    world.run(&["logs", attempt]).out.contains(words)
+fn transcript_contains(world: &World, attempt: &str, words: &str) -> bool {
+    world.run(&["logs", attempt]).stdout.contains(words)
 }
 
-fn landed(world: &World, subjects: &[&str]) -> bool {
+fn have_landed(world: &World, subjects: &[&str]) -> bool {
     let log = world.git(&["log", "--format=%s"]);
-    subjects.iter().all(|it| log.lines().filter(|line| line == it).count() == 1)
+    subjects
+        .iter()
+        .all(|it| log.lines().filter(|line| line == it).count() == 1)
 }
 
 /// Work at a runner from start to end: fetched, done, reported, captured, checked and sent back,
 /// and landed here. Nothing is left at the runner.
 #[test]
 fn work_at_a_runner_lands_and_leaves_nothing_there() {
-    let (world, gate) = remote();
-    let runner = Runner::start(&world, "box", &["--labels", "far,linux", "--max-tasks", "3"]);
+    let (world, gate) = world_with_runner_agent();
+    let runner = RunnerFixture::start(
+        &world,
+        "box",
+        &["--labels", "far,linux", "--max-tasks", "3"],
+    );
     std::fs::write(&gate, "").unwrap();
-    let plan = format!("{}{}blocked_by = [\"a\"]\n", waits("a", "one.txt", &gate), waits("b", "two.txt", &gate));
-    let path = world.plan(&plan);
-    let (mission, ran) = world.answer(&["run", &path, "--agents", "far", "--wait"]);
-    assert_eq!(ran.code, 0, "{mission} {ran:?}");
-    assert!(landed(&world, &["Write one.txt", "Write two.txt"]));
-    assert_eq!(world.read("one.txt"), "one.txt\n", "the checkout follows the trunk");
-    let first = world.json(&["show", "A1"]);
-    assert_eq!((&first["runner"], &first["ended"]["cause"]), (&"box".into(), &"submitted".into()));
-    assert!(says(&world, "A1", "wrote one.txt"), "the transcript must be at the daemon");
+    let plan = format!(
+        "{}{}blocked_by = [\"a\"]\n",
+        waiting_task("a", "one.txt", &gate),
+        waiting_task("b", "two.txt", &gate)
+    );
+    let path = world.write_plan(&plan);
+    let (mission, ran) = world.run_json_any_exit(&["run", &path, "--agents", "far", "--wait"]);
+    assert_eq!(ran.exit_code, 0, "{mission} {ran:?}");
+    assert!(have_landed(&world, &["Write one.txt", "Write two.txt"]));
+    assert_eq!(
+        world.read_file("one.txt"),
+        "one.txt\n",
+        "the checkout follows the trunk"
+    );
+    let first = world.run_json(&["show", "A1"]);
+    assert_eq!(
+        (&first["runner"], &first["ended"]["cause"]),
+        (&"box".into(), &"submitted".into())
+    );
+    assert!(
+        transcript_contains(&world, "A1", "wrote one.txt"),
+        "the transcript must be at the daemon"
+    );
     // The runner removes its workspaces.
-    let cleared = || workspaces(&runner.data).is_empty();
-    assert!(until(LONG, cleared), "{:?}", workspaces(&runner.data));
-    assert!(!world.data.join("workspaces/shop/A1").exists());
-    let ran = runner.end();
-    assert_eq!((ran.code, ran.err.contains("no work was left unfinished")), (0, true), "{ran:?}");
-    assert_eq!(state(&world, "box").as_deref(), Some("offline"));
+    let cleared = || workspaces(&runner.data_dir).is_empty();
+    assert!(
+        wait_until(TEST_TIMEOUT, cleared),
+        "{:?}",
+        workspaces(&runner.data_dir)
+    );
+    assert!(!world.data_dir.join("workspaces/shop/A1").exists());
+    let ran = runner.stop();
+    assert_eq!(
+        (
+            ran.exit_code,
+            ran.stderr.contains("no work was left unfinished")
+        ),
+        (0, true),
+        "{ran:?}"
+    );
+    assert_eq!(runner_state(&world, "box").as_deref(), Some("offline"));
 }
 
 fn workspaces(data: &Path) -> Vec<String> {
-    let entries = std::fs::read_dir(data.join("workspaces/shop")).into_iter().flatten().flatten();
-    entries.map(|it| it.file_name().to_string_lossy().into_owned()).filter(|it| it.starts_with('A')).collect()
+    let entries = std::fs::read_dir(data.join("workspaces/shop"))
+        .into_iter()
+        .flatten()
+        .flatten();
+    entries
+        .map(|it| it.file_name().to_string_lossy().into_owned())
+        .filter(|it| it.starts_with('A'))
+        .collect()
 }
 
 /// P1, J2: killing the daemon or the runner neither ends a program nor starts a second one.
 #[test]
 fn p1_j2_a_program_goes_on_when_the_runner_or_the_daemon_is_killed() {
-    let (world, gate) = remote();
-    let mut runner = Runner::start(&world, "box", &["--labels", "far"]);
-    start(&world, &waits("a", "one.txt", &gate));
-    assert!(until(LONG, || says(&world, "A1", "wrote one.txt")));
+    let (world, gate) = world_with_runner_agent();
+    let mut runner = RunnerFixture::start(&world, "box", &["--labels", "far"]);
+    start_plan(&world, &waiting_task("a", "one.txt", &gate));
+    assert!(wait_until(TEST_TIMEOUT, || transcript_contains(
+        &world,
+        "A1",
+        "wrote one.txt"
+    )));
 
-    kill(world.card().unwrap()["pid"].as_u64().unwrap() as u32);
-    world.ok(&["up"]);
+    kill_process(world.daemon_info().unwrap()["pid"].as_u64().unwrap() as u32);
+    world.run_ok(&["up"]);
     runner.kill();
-    let again = Runner::start(&world, "box", &["--labels", "far"]);
-    kill(world.card().unwrap()["pid"].as_u64().unwrap() as u32);
-    world.ok(&["up"]);
+    let again = RunnerFixture::start(&world, "box", &["--labels", "far"]);
+    kill_process(world.daemon_info().unwrap()["pid"].as_u64().unwrap() as u32);
+    world.run_ok(&["up"]);
 
     std::fs::write(&gate, "").unwrap();
-    assert!(until(LONG, || landed(&world, &["Write one.txt"])), "{:?}", attempts(&world));
-    let started = world.events().iter().filter(|it| it["kind"] == "attempt.started").count();
+    assert!(
+        wait_until(TEST_TIMEOUT, || have_landed(&world, &["Write one.txt"])),
+        "{:?}",
+        attempts(&world)
+    );
+    let started = world
+        .events()
+        .iter()
+        .filter(|it| it["kind"] == "attempt.started")
+        .count();
     assert_eq!(started, 1, "there must be one attempt");
-    let said = world.ok(&["logs", "A1"]).matches("wrote one.txt").count();
+    let said = world
+        .run_ok(&["logs", "A1"])
+        .matches("wrote one.txt")
+        .count();
     assert_eq!(said, 1, "P2: output was lost or repeated");
     drop(again);
 }
@@ -179,97 +281,188 @@ fn p1_j2_a_program_goes_on_when_the_runner_or_the_daemon_is_killed() {
 /// stopped, their work is kept, and their tasks wait again. The runner reports the result.
 #[test]
 fn sigterm_lets_three_attempts_finish_or_stops_them_and_reports_it() {
-    let (world, gate) = remote();
-    let runner = Runner::start(&world, "box", &["--labels", "far", "--max-tasks", "3"]);
-    let plan: String = ["a", "b", "c"].iter().map(|it| waits(it, &format!("{it}.md"), &gate)).collect();
-    start(&world, &plan);
-    let all = || ["A1", "A2", "A3"].iter().all(|it| says(&world, it, "wrote"));
-    assert!(until(LONG, all));
+    let (world, gate) = world_with_runner_agent();
+    let runner = RunnerFixture::start(&world, "box", &["--labels", "far", "--max-tasks", "3"]);
+    let plan: String = ["a", "b", "c"]
+        .iter()
+        .map(|it| waiting_task(it, &format!("{it}.md"), &gate))
+        .collect();
+    start_plan(&world, &plan);
+    let all = || {
+        ["A1", "A2", "A3"]
+            .iter()
+            .all(|it| transcript_contains(&world, it, "wrote"))
+    };
+    assert!(wait_until(TEST_TIMEOUT, all));
     terminate(runner.pid());
-    assert!(until(LONG, || state(&world, "box").as_deref() == Some("draining")));
+    assert!(wait_until(TEST_TIMEOUT, || runner_state(&world, "box")
+        .as_deref()
+        == Some("draining")));
     std::fs::write(&gate, "").unwrap();
-    assert!(until(LONG, || landed(&world, &["Write a.md", "Write b.md", "Write c.md"])));
+    assert!(wait_until(TEST_TIMEOUT, || have_landed(
+        &world,
+        &["Write a.md", "Write b.md", "Write c.md"]
+    )));
     let mut runner = runner;
-    let ran = finish(runner.child.take().unwrap(), LONG).unwrap();
-    assert!(ran.err.contains("3 running attempts") && ran.err.contains("no work was left unfinished"), "{ran:?}");
+    let ran = wait_for_child(runner.child.take().unwrap(), TEST_TIMEOUT).unwrap();
+    assert!(
+        ran.stderr.contains("3 running attempts")
+            && ran.stderr.contains("no work was left unfinished"),
+        "{ran:?}"
+    );
 
     // With a timeout of zero the attempts are stopped.
     std::fs::remove_file(&gate).unwrap();
-    let runner = Runner::start(&world, "box", &["--labels", "far", "--max-tasks", "3", "--shutdown-timeout", "0"]);
-    let plan: String = ["d", "e", "f"].iter().map(|it| waits(it, &format!("{it}.md"), &gate)).collect();
-    start(&world, &plan);
-    let all = || ["A4", "A5", "A6"].iter().all(|it| says(&world, it, "wrote"));
-    assert!(until(LONG, all));
-    let data = runner.data.clone();
-    let ran = runner.end();
-    assert!(ran.err.contains("3 attempts were stopped before they finished"), "{ran:?}");
+    let runner = RunnerFixture::start(
+        &world,
+        "box",
+        &[
+            "--labels",
+            "far",
+            "--max-tasks",
+            "3",
+            "--shutdown-timeout",
+            "0",
+        ],
+    );
+    let plan: String = ["d", "e", "f"]
+        .iter()
+        .map(|it| waiting_task(it, &format!("{it}.md"), &gate))
+        .collect();
+    start_plan(&world, &plan);
+    let all = || {
+        ["A4", "A5", "A6"]
+            .iter()
+            .all(|it| transcript_contains(&world, it, "wrote"))
+    };
+    assert!(wait_until(TEST_TIMEOUT, all));
+    let data = runner.data_dir.clone();
+    let ran = runner.stop();
+    assert!(
+        ran.stderr
+            .contains("3 attempts were stopped before they finished"),
+        "{ran:?}"
+    );
     assert_eq!(crate::world::processes_of(&data), Vec::<u32>::new(), "P3");
     for it in ["A4", "A5", "A6"] {
-        let ended = world.json(&["show", it])["ended"].clone();
+        let ended = world.run_json(&["show", it])["ended"].clone();
         assert_eq!(ended["cause"], "lost", "{ended}");
-        let vault = world.data.join("vaults/shop.git");
-        let kept = world.git_in(&vault, &["ls-tree", "--name-only", &format!("refs/regatta/keep/{it}")]);
-        assert!(kept.lines().any(|it| it.ends_with(".md")), "Q3: {it} is kept: {kept}");
+        let vault = world.data_dir.join("vaults/shop.git");
+        let kept = world.git_in(
+            &vault,
+            &["ls-tree", "--name-only", &format!("refs/regatta/keep/{it}")],
+        );
+        assert!(
+            kept.lines().any(|it| it.ends_with(".md")),
+            "Q3: {it} is kept: {kept}"
+        );
     }
     // Another runner takes over the tasks.
     std::fs::write(&gate, "").unwrap();
-    let _other = Runner::start(&world, "other", &["--labels", "far", "--max-tasks", "3"]);
-    assert!(until(LONG, || landed(&world, &["Write d.md", "Write e.md", "Write f.md"])));
+    let _other = RunnerFixture::start(&world, "other", &["--labels", "far", "--max-tasks", "3"]);
+    assert!(wait_until(TEST_TIMEOUT, || have_landed(
+        &world,
+        &["Write d.md", "Write e.md", "Write f.md"]
+    )));
 }
 
 /// Q11, S10: a runner's token can fetch, can push only the results of its own attempts, and cannot
 /// act for another runner.
 #[test]
 fn q11_s10_a_runners_token_reaches_only_its_own_work() {
-    let (world, gate) = remote();
-    let _runner = Runner::start(&world, "box", &["--labels", "far"]);
-    start(&world, &waits("a", "one.txt", &gate));
-    assert!(until(LONG, || says(&world, "A1", "wrote one.txt")));
-    let url = world.card().unwrap()["url"].as_str().unwrap().trim_end_matches('/').to_owned();
+    let (world, gate) = world_with_runner_agent();
+    let _runner = RunnerFixture::start(&world, "box", &["--labels", "far"]);
+    start_plan(&world, &waiting_task("a", "one.txt", &gate));
+    assert!(wait_until(TEST_TIMEOUT, || transcript_contains(
+        &world,
+        "A1",
+        "wrote one.txt"
+    )));
+    let url = world.daemon_info().unwrap()["url"]
+        .as_str()
+        .unwrap()
+        .trim_end_matches('/')
+        .to_owned();
     let mine = std::fs::read_to_string(world.root.join("box.token")).unwrap();
-    let theirs = world.ok(&["token", "add", "stranger", "--scope", "runner"]);
+    let theirs = world.run_ok(&["token", "add", "stranger", "--scope", "runner"]);
     let clone = world.root.join("clone");
     let header = |token: &str| format!("http.extraHeader=Authorization: Bearer {}", token.trim());
     let at = |path: &str| format!("{url}/git/{path}");
     let git = |token: &str, args: &[&str]| {
         let mut command = std::process::Command::new("git");
-        command.args(["-c", &header(token)]).args(args).current_dir(&world.root);
-        world.clean(&mut command);
+        command
+            .args(["-c", &header(token)])
+            .args(args)
+            .current_dir(&world.root);
+        world.clean_environment(&mut command);
         command.env("GIT_TERMINAL_PROMPT", "0");
-        crate::world::run(command, None)
+        crate::world::run_command(command, None)
     };
-    assert_ne!(git("nonsense", &["clone", "-q", &at("shop"), "clone"]).code, 0, "S1");
-    assert_eq!(git(&mine, &["clone", "-q", &at("shop"), "clone"]).code, 0);
-    world.git_in(&clone, &["commit", "-q", "--allow-empty", "-m", "Not wanted"]);
-    let push = |token: &str, to: &str| git(token, &["-C", clone.to_str().unwrap(), "push", "-q", &at("shop"), to]).code;
+    assert_ne!(
+        git("nonsense", &["clone", "-q", &at("shop"), "clone"]).exit_code,
+        0,
+        "S1"
+    );
+    assert_eq!(
+        git(&mine, &["clone", "-q", &at("shop"), "clone"]).exit_code,
+        0
+    );
+    world.git_in(
+        &clone,
+        &["commit", "-q", "--allow-empty", "-m", "Not wanted"],
+    );
+    let push = |token: &str, to: &str| {
+        git(
+            token,
+            &["-C", clone.to_str().unwrap(), "push", "-q", &at("shop"), to],
+        )
+        .exit_code
+    };
     assert_ne!(push(&mine, "HEAD:refs/heads/main"), 0);
     assert_ne!(push(&mine, "HEAD:refs/heads/new"), 0);
     assert_ne!(push(&mine, "HEAD:refs/regatta/keep/A99"), 0);
     assert_ne!(push(&theirs, "HEAD:refs/regatta/keep/A1"), 0);
     assert_eq!(push(&mine, "HEAD:refs/regatta/keep/A1"), 0);
-    assert_eq!(git(&mine, &["ls-remote", "--exit-code", &at("nowhere")]).code, 128);
+    assert_eq!(
+        git(&mine, &["ls-remote", "--exit-code", &at("nowhere")]).exit_code,
+        128
+    );
 
-    let session =
-        world.events().iter().rfind(|it| it["kind"] == "runner.registered").unwrap()["data"]["runner"]["session"]
-            .clone();
+    let session = world
+        .events()
+        .iter()
+        .rfind(|it| it["kind"] == "runner.registered")
+        .unwrap()["data"]["runner"]["session"]
+        .clone();
     let body = serde_json::json!({ "runner": "box", "session": session }).to_string();
     let beat = |token: &str| {
-        let headers = [("host", "localhost".into()), ("authorization", format!("Bearer {}", token.trim()))];
-        http::Door::of(&world.data).over_tcp("POST", "/api/v1/runner.beat", &headers, body.as_bytes()).status
+        let headers = [
+            ("host", "localhost".into()),
+            ("authorization", format!("Bearer {}", token.trim())),
+        ];
+        http::ApiClient::for_data_dir(&world.data_dir)
+            .request_over_tcp("POST", "/api/v1/runner.beat", &headers, body.as_bytes())
+            .status
     };
     assert_eq!((beat(&mine), beat(&theirs)), (200, 409));
     std::fs::write(&gate, "").unwrap();
-    assert!(until(LONG, || landed(&world, &["Write one.txt"])));
+    assert!(wait_until(TEST_TIMEOUT, || have_landed(
+        &world,
+        &["Write one.txt"]
+    )));
 }
 
 /// A runner that cannot connect reports the reason and starts nothing.
 #[test]
 fn a_runner_that_cannot_connect_reports_why() {
-    let world = World::set_up();
-    let url = world.card().map_or_else(
+    let world = World::with_project();
+    let url = world.daemon_info().map_or_else(
         || {
-            world.ok(&["up"]);
-            world.card().unwrap()["url"].as_str().unwrap().to_owned()
+            world.run_ok(&["up"]);
+            world.daemon_info().unwrap()["url"]
+                .as_str()
+                .unwrap()
+                .to_owned()
         },
         |it| it["url"].as_str().unwrap().to_owned(),
     );
@@ -280,25 +473,87 @@ fn a_runner_that_cannot_connect_reports_why() {
     let run = |args: &[&str]| {
         let mut command = world.command(args);
         command.env("REGATTA_DATA_DIR", &data);
-        crate::world::run(command, None)
+        crate::world::run_command(command, None)
     };
-    let wrong = run(&["runner", "--server", &url, "--token-file", file, "--name", "box"]);
-    assert!(wrong.code != 0 && wrong.err.contains("token"), "{wrong:?}");
-    let none = run(&["runner", "--server", &url, "--token-file", "/nowhere", "--name", "box"]);
-    assert!(none.code != 0 && none.err.contains("regatta token add"), "{none:?}");
-    assert_eq!(run(&["runner", "--server", &url, "--token-file", file, "--max-tasks", "0"]).code, 2);
-    assert_eq!(run(&["runner", "--server", &url, "--token-file", file, "--name", "a b"]).code, 2);
+    let wrong = run(&[
+        "runner",
+        "--server",
+        &url,
+        "--token-file",
+        file,
+        "--name",
+        "box",
+    ]);
+    assert!(
+        wrong.exit_code != 0 && wrong.stderr.contains("token"),
+        "{wrong:?}"
+    );
+    let none = run(&[
+        "runner",
+        "--server",
+        &url,
+        "--token-file",
+        "/nowhere",
+        "--name",
+        "box",
+    ]);
+    assert!(
+        none.exit_code != 0 && none.stderr.contains("regatta token add"),
+        "{none:?}"
+    );
+    assert_eq!(
+        run(&[
+            "runner",
+            "--server",
+            &url,
+            "--token-file",
+            file,
+            "--max-tasks",
+            "0"
+        ])
+        .exit_code,
+        2
+    );
+    assert_eq!(
+        run(&[
+            "runner",
+            "--server",
+            &url,
+            "--token-file",
+            file,
+            "--name",
+            "a b"
+        ])
+        .exit_code,
+        2
+    );
     // Without a daemon the runner retries, and can be ended meanwhile.
-    let mut command =
-        world.command(&["runner", "--server", "http://127.0.0.1:1", "--token-file", file, "--name", "box"]);
-    command.env("REGATTA_DATA_DIR", &data).env("REGATTA_LOG", "warn");
-    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut command = world.command(&[
+        "runner",
+        "--server",
+        "http://127.0.0.1:1",
+        "--token-file",
+        file,
+        "--name",
+        "box",
+    ]);
+    command
+        .env("REGATTA_DATA_DIR", &data)
+        .env("REGATTA_LOG", "warn");
+    let mut child = command
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
     let mut first = String::new();
     let mut err = std::io::BufReader::new(child.stderr.take().unwrap());
     std::io::BufRead::read_line(&mut err, &mut first).unwrap();
     assert!(first.contains("trying again"), "{first}");
     terminate(child.id());
-    assert!(until(Duration::from_secs(20), || child.try_wait().unwrap().is_some()));
+    assert!(wait_until(Duration::from_secs(20), || child
+        .try_wait()
+        .unwrap()
+        .is_some()));
 }
 
 /// Over TLS, calls and git both trust the authority of `REGATTA_TLS_CA`. Without it the runner
@@ -311,128 +566,234 @@ fn a_runner_works_over_tls() {
     std::fs::write(&cert, made.cert.pem()).unwrap();
     std::fs::write(&key, made.signing_key.serialize_pem()).unwrap();
     let (cert, key) = (cert.to_str().unwrap(), key.to_str().unwrap());
-    let card = world.json(&["up", "--listen", "127.0.0.1:0", "--tls-cert", cert, "--tls-key", key]);
-    let outside = card["outside"].as_str().unwrap_or_else(|| panic!("{card}")).to_owned();
+    let card = world.run_json(&[
+        "up",
+        "--listen",
+        "127.0.0.1:0",
+        "--tls-cert",
+        cert,
+        "--tls-key",
+        key,
+    ]);
+    let outside = card["outside"]
+        .as_str()
+        .unwrap_or_else(|| panic!("{card}"))
+        .to_owned();
     assert!(outside.starts_with("https://127.0.0.1:"), "{card}");
-    world.ok(&["init", "--yes"]);
-    world.commit("Use regatta");
+    world.run_ok(&["init", "--yes"]);
+    world.commit_all("Use regatta");
     let more = ["--max-tasks", "9", "--label", "far", "--confine", "off"];
-    world.ok(&[&["agent", "add", "far", "--runtime", "scripted"][..], &more].concat());
+    world.run_ok(&[&["agent", "add", "far", "--runtime", "scripted"][..], &more].concat());
     let token = world.root.join("box.token");
-    std::fs::write(&token, world.ok(&["token", "add", "box", "--scope", "runner"])).unwrap();
+    std::fs::write(
+        &token,
+        world.run_ok(&["token", "add", "box", "--scope", "runner"]),
+    )
+    .unwrap();
     let start = |ca: &str| {
-        let args = ["runner", "--server", &outside, "--token-file", token.to_str().unwrap(), "--name", "box"];
+        let args = [
+            "runner",
+            "--server",
+            &outside,
+            "--token-file",
+            token.to_str().unwrap(),
+            "--name",
+            "box",
+        ];
         let mut command = world.command(&[&args[..], &["--labels", "far"]].concat());
-        command.env("REGATTA_DATA_DIR", world.root.join("runner-box")).env("REGATTA_TLS_CA", ca);
-        command.env("REGATTA_LOG", "warn").stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+        command
+            .env("REGATTA_DATA_DIR", world.root.join("runner-box"))
+            .env("REGATTA_TLS_CA", ca);
+        command
+            .env("REGATTA_LOG", "warn")
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap()
     };
     // A runner that does not know the authority never registers.
     let mut stranger = start("/dev/null");
     let mut first = String::new();
     let mut err = std::io::BufReader::new(stranger.stderr.take().unwrap());
     std::io::BufRead::read_line(&mut err, &mut first).unwrap();
-    assert!(first.contains("certificate") && first.contains("trying again"), "{first}");
-    assert_eq!(state(&world, "box"), None);
-    kill(stranger.id());
+    assert!(
+        first.contains("certificate") && first.contains("trying again"),
+        "{first}"
+    );
+    assert_eq!(runner_state(&world, "box"), None);
+    kill_process(stranger.id());
     stranger.wait().unwrap();
 
-    let runner = Runner { child: Some(start(cert)), data: world.root.join("runner-box") };
-    assert!(until(LONG, || state(&world, "box").as_deref() == Some("up")), "{}", runner.log());
+    let runner = RunnerFixture {
+        child: Some(start(cert)),
+        data_dir: world.root.join("runner-box"),
+    };
+    assert!(
+        wait_until(TEST_TIMEOUT, || runner_state(&world, "box").as_deref()
+            == Some("up")),
+        "{}",
+        runner.log()
+    );
     let gate = world.root.join("gate");
     std::fs::write(&gate, "").unwrap();
-    start_plan(&world, &waits("a", "one.txt", &gate));
-    assert!(until(LONG, || landed(&world, &["Write one.txt"])), "{:?}", attempts(&world));
-    assert!(says(&world, "A1", "wrote one.txt"));
-    let ran = runner.end();
-    assert_eq!(ran.code, 0, "{ran:?}");
+    start_plan(&world, &waiting_task("a", "one.txt", &gate));
+    assert!(
+        wait_until(TEST_TIMEOUT, || have_landed(&world, &["Write one.txt"])),
+        "{:?}",
+        attempts(&world)
+    );
+    assert!(transcript_contains(&world, "A1", "wrote one.txt"));
+    let ran = runner.stop();
+    assert_eq!(ran.exit_code, 0, "{ran:?}");
 }
-
-use self::start as start_plan;
 
 /// Work from a runner that conflicts with the trunk gets a fix-up at a runner. The fix-up sees the
 /// conflict, and its result lands.
 #[test]
 fn a_fixup_runs_at_a_runner_and_lands() {
-    let (world, gate) = remote();
-    let runner = Runner::start(&world, "box", &["--labels", "far", "--max-tasks", "3"]);
+    let (world, gate) = world_with_runner_agent();
+    let runner = RunnerFixture::start(&world, "box", &["--labels", "far", "--max-tasks", "3"]);
     // The program settles conflict marks if it finds any, and otherwise writes its own line.
     let script = format!(
         "[[task]]\nid = \"a\"\nsubject = \"Change one line\"\nfiles = [\"a.txt\"]\n\
-         script = [{{ run = \"if grep -q '^<<<<<<<' a.txt; then printf 'both\\\\n' > a.txt; else printf 'mine\\\\n' > a.txt; fi\" }}, \
+         script = [{{ run = \"if grep -q '^<<<<<<<' a.txt; then printf 'both\\\\n' > a.txt; else \
+         printf 'mine\\\\n' > a.txt; fi\" }}, \
          {{ say = \"wrote it\" }}, {{ run = \"while [ ! -e {gate} ]; do sleep 0.02; done\" }}]\n",
         gate = gate.display()
     );
-    start(&world, &script);
-    assert!(until(LONG, || says(&world, "A1", "wrote it")), "{:?}", attempts(&world));
+    start_plan(&world, &script);
+    assert!(
+        wait_until(TEST_TIMEOUT, || transcript_contains(
+            &world, "A1", "wrote it"
+        )),
+        "{:?}",
+        attempts(&world)
+    );
     // A person changes the same line in the meantime.
-    world.write("a.txt", "theirs\n");
-    world.commit("Ann was first");
+    world.write_file("a.txt", "theirs\n");
+    world.commit_all("Ann was first");
     std::fs::write(&gate, "").unwrap();
-    let done = until(LONG, || landed(&world, &["Change one line"]));
-    assert!(done, "{}\n{}", world.ok(&["why", "T1"]), world.ok(&["status"]));
+    let done = wait_until(TEST_TIMEOUT, || have_landed(&world, &["Change one line"]));
+    assert!(
+        done,
+        "{}\n{}",
+        world.run_ok(&["why", "T1"]),
+        world.run_ok(&["status"])
+    );
     // The ref moves first, the checkout right after it.
-    assert!(until(LONG, || world.read("a.txt") == "both\n"), "{}", world.read("a.txt"));
-    let second = world.json(&["show", "A2"]);
-    assert_eq!(second["runner"], "box", "the fix-up ran at the runner: {second}");
+    assert!(
+        wait_until(TEST_TIMEOUT, || world.read_file("a.txt") == "both\n"),
+        "{}",
+        world.read_file("a.txt")
+    );
+    let second = world.run_json(&["show", "A2"]);
+    assert_eq!(
+        second["runner"], "box",
+        "the fix-up ran at the runner: {second}"
+    );
     // Results that were sent back are not kept at the runner.
-    let vault = runner.data.join("vaults/shop.git");
+    let vault = runner.data_dir.join("vaults/shop.git");
     let kept = || world.git_in(&vault, &["for-each-ref", "refs/regatta/keep/"]);
-    assert!(until(LONG, || workspaces(&runner.data).is_empty() && kept().is_empty()), "{}", kept());
-    let here = world.data.join("vaults/shop.git");
+    assert!(
+        wait_until(TEST_TIMEOUT, || workspaces(&runner.data_dir).is_empty()
+            && kept().is_empty()),
+        "{}",
+        kept()
+    );
+    let here = world.data_dir.join("vaults/shop.git");
     for it in ["A1", "A2"] {
-        world.git_in(&here, &["rev-parse", "--verify", &format!("refs/regatta/keep/{it}")]);
+        world.git_in(
+            &here,
+            &["rev-parse", "--verify", &format!("refs/regatta/keep/{it}")],
+        );
     }
-    runner.end();
+    runner.stop();
     // An agent whose runner has left is offline until the runner returns.
-    let far =
-        || world.json(&["agent", "list"]).as_array().unwrap().iter().find(|it| it["name"] == "far").cloned().unwrap();
-    assert_eq!((&far()["state"], &far()["offline"]), (&"offline".into(), &"its runner box has left".into()));
-    let _again = Runner::start(&world, "box", &["--labels", "far"]);
-    assert_eq!((&far()["state"], &far()["offline"]), (&"idle".into(), &Value::Null));
+    let far = || {
+        world
+            .run_json(&["agent", "list"])
+            .as_array()
+            .unwrap()
+            .iter()
+            .find(|it| it["name"] == "far")
+            .cloned()
+            .unwrap()
+    };
+    assert_eq!(
+        (&far()["state"], &far()["offline"]),
+        (&"offline".into(), &"its runner box has left".into())
+    );
+    let _again = RunnerFixture::start(&world, "box", &["--labels", "far"]);
+    assert_eq!(
+        (&far()["state"], &far()["offline"]),
+        (&"idle".into(), &Value::Null)
+    );
     // Draining is logged once, however long it takes.
-    let said = world.json(&["audit", "--verb", "runner.drain"]);
+    let said = world.run_json(&["audit", "--verb", "runner.drain"]);
     assert_eq!(said.as_array().map(Vec::len), Some(1), "{said}");
 }
 
 /// A setup fault at a runner does not count as a failure. A person is told once, with the fix.
 #[test]
 fn a_git_fault_at_a_runner_is_not_counted_as_a_failure() {
-    let (world, _) = remote();
-    world.write(".gitattributes", "*.utf16 working-tree-encoding=UTF-16\n");
-    world.commit("Keep some files in another encoding");
-    let _runner = Runner::start(&world, "box", &["--labels", "far"]);
-    start(
+    let (world, _) = world_with_runner_agent();
+    world.write_file(".gitattributes", "*.utf16 working-tree-encoding=UTF-16\n");
+    world.commit_all("Keep some files in another encoding");
+    let _runner = RunnerFixture::start(&world, "box", &["--labels", "far"]);
+    start_plan(
         &world,
         "[[task]]\nid = \"a\"\nsubject = \"Write it\"\nfiles = [\"note.utf16\"]\n\
          script = [{ write = { path = \"note.utf16\", text = \"plain\\n\" } }]\n",
     );
-    let needs_person = || world.json(&["show", "T1"])["word"] == "needs you";
-    assert!(until(LONG, needs_person), "{}", world.ok(&["why", "T1"]));
-    let task = world.json(&["show", "T1"]);
-    assert_eq!((&task["failures"], task["attempts"].as_array().map(Vec::len)), (&0.into(), Some(1)), "{task}");
+    let needs_person = || world.run_json(&["show", "T1"])["word"] == "needs you";
+    assert!(
+        wait_until(TEST_TIMEOUT, needs_person),
+        "{}",
+        world.run_ok(&["why", "T1"])
+    );
+    let task = world.run_json(&["show", "T1"]);
+    assert_eq!(
+        (&task["failures"], task["attempts"].as_array().map(Vec::len)),
+        (&0.into(), Some(1)),
+        "{task}"
+    );
     let reason = task["reason"].as_str().unwrap();
-    assert!(reason.contains("note.utf16") && reason.contains("working-tree-encoding"), "{reason}");
-    assert_eq!(world.json(&["show", "A1"])["runner"], "box");
+    assert!(
+        reason.contains("note.utf16") && reason.contains("working-tree-encoding"),
+        "{reason}"
+    );
+    assert_eq!(world.run_json(&["show", "A1"])["runner"], "box");
 }
 
 /// A runner sees only that its fetch fails. The daemon finds the grafts in its repository and names
 /// the fix.
 #[test]
 fn grafts_that_break_a_runners_fetch_are_not_counted_as_a_failure() {
-    let (world, gate) = remote();
-    world.write("b.txt", "b\n");
-    world.commit("Third");
+    let (world, gate) = world_with_runner_agent();
+    world.write_file("b.txt", "b\n");
+    world.commit_all("Third");
     let tip = world.git(&["rev-parse", "HEAD"]);
     let info = world.repo.join(".git/info");
     std::fs::create_dir_all(&info).unwrap();
     std::fs::write(info.join("grafts"), format!("{tip} {}\n", "1".repeat(40))).unwrap();
     std::fs::write(&gate, "").unwrap();
-    let _runner = Runner::start(&world, "box", &["--labels", "far"]);
-    start(&world, &waits("a", "one.txt", &gate));
-    let needs_person = || world.json(&["show", "T1"])["word"] == "needs you";
-    assert!(until(LONG, needs_person), "{}", world.ok(&["why", "T1"]));
-    let task = world.json(&["show", "T1"]);
-    assert_eq!((&task["failures"], task["attempts"].as_array().map(Vec::len)), (&0.into(), Some(1)), "{task}");
+    let _runner = RunnerFixture::start(&world, "box", &["--labels", "far"]);
+    start_plan(&world, &waiting_task("a", "one.txt", &gate));
+    let needs_person = || world.run_json(&["show", "T1"])["word"] == "needs you";
+    assert!(
+        wait_until(TEST_TIMEOUT, needs_person),
+        "{}",
+        world.run_ok(&["why", "T1"])
+    );
+    let task = world.run_json(&["show", "T1"]);
+    assert_eq!(
+        (&task["failures"], task["attempts"].as_array().map(Vec::len)),
+        (&0.into(), Some(1)),
+        "{task}"
+    );
     let reason = task["reason"].as_str().unwrap();
-    assert!(reason.contains("info/grafts") && reason.contains("git replace --convert-graft-file"), "{reason}");
+    assert!(
+        reason.contains("info/grafts") && reason.contains("git replace --convert-graft-file"),
+        "{reason}"
+    );
 }

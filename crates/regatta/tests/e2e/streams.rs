@@ -2,26 +2,29 @@
 
 use serde_json::json;
 
-use crate::http::Door;
+use crate::http::ApiClient;
 use crate::world::World;
 
-const MANY: u64 = 2_000;
+const EVENT_COUNT: u64 = 2_000;
 
 /// Two thousand events are written while a slow reader reads. The reader gets each event once and
 /// in order. Resuming from any revision gives exactly the rest.
 #[test]
 fn a_slow_reader_gets_every_event_once_and_can_resume_anywhere() {
     let world = World::new();
-    world.ok(&["up"]);
-    let door = Door::of(&world.data);
-    let slow = door.events("?after=0", None);
+    world.run_ok(&["up"]);
+    let door = ApiClient::for_data_dir(&world.data_dir);
+    let slow = door.open_event_stream("?after=0", None);
     std::thread::scope(|threads| {
         let writers: Vec<_> = (0..4)
             .map(|writer| {
                 let door = &door;
                 threads.spawn(move || {
-                    for nth in 0..MANY / 4 {
-                        door.ask("msg.send", json!({ "channel": "dev", "text": format!("{writer}-{nth}") }));
+                    for nth in 0..EVENT_COUNT / 4 {
+                        door.call_ok(
+                            "msg.send",
+                            json!({ "channel": "dev", "text": format!("{writer}-{nth}") }),
+                        );
                     }
                 })
             })
@@ -30,36 +33,49 @@ fn a_slow_reader_gets_every_event_once_and_can_resume_anywhere() {
             let mut expected = 1;
             let mut posted = 0;
             for event in slow {
-                assert_eq!(event["revision"], expected, "no gap, no repetition: {event}");
+                assert_eq!(
+                    event["revision"], expected,
+                    "no gap, no repetition: {event}"
+                );
                 expected += 1;
                 posted += u64::from(event["kind"] == "message.posted");
                 if expected % 50 == 0 {
                     // Makes the reader slow. The test does not wait for anything here.
                     std::thread::sleep(std::time::Duration::from_millis(10));
                 }
-                if posted == MANY {
+                if posted == EVENT_COUNT {
                     break;
                 }
             }
             posted
         });
         writers.into_iter().for_each(|it| it.join().unwrap());
-        assert_eq!(reader.join().unwrap(), MANY);
+        assert_eq!(reader.join().unwrap(), EVENT_COUNT);
     });
     let last = world.events().len() as u64;
-    assert!(last >= MANY);
-    let mut dice = crate::kills::Dice(7);
+    assert!(last >= EVENT_COUNT);
+    let mut dice = crate::kills::SeededRng(7);
     for _ in 0..20 {
         let from = dice.below(last);
         // A browser sends the header after a lost connection. The header overrides the address.
-        let revisions: Vec<u64> =
-            door.events("?after=3&follow=false", Some(from)).map(|it| it["revision"].as_u64().unwrap()).collect();
-        assert!(revisions.iter().copied().eq(from + 1..=last), "after {from}: {} of {last}", revisions.len());
+        let revisions: Vec<u64> = door
+            .open_event_stream("?after=3&follow=false", Some(from))
+            .map(|it| it["revision"].as_u64().unwrap())
+            .collect();
+        assert!(
+            revisions.iter().copied().eq(from + 1..=last),
+            "after {from}: {} of {last}",
+            revisions.len()
+        );
     }
-    assert_eq!(door.events(&format!("?after={last}&follow=false"), None).count(), 0);
+    assert_eq!(
+        door.open_event_stream(&format!("?after={last}&follow=false"), None)
+            .count(),
+        0
+    );
     // Without a revision the stream has only new events.
-    let mut coming = door.events("", None);
-    door.ask("msg.send", json!({ "channel": "dev", "text": "last" }));
+    let mut coming = door.open_event_stream("", None);
+    door.call_ok("msg.send", json!({ "channel": "dev", "text": "last" }));
     assert_eq!(coming.next().unwrap()["revision"], last + 1);
 }
 
@@ -68,12 +84,21 @@ fn a_slow_reader_gets_every_event_once_and_can_resume_anywhere() {
 #[test]
 fn a_stream_can_be_resumed_after_a_restart() {
     let world = World::new();
-    world.ok(&["msg", "send", "dev", "one"]);
-    let door = Door::of(&world.data);
-    let mut stream = door.events("?after=0", None);
+    world.run_ok(&["msg", "send", "dev", "one"]);
+    let door = ApiClient::for_data_dir(&world.data_dir);
+    let mut stream = door.open_event_stream("?after=0", None);
     let first = stream.next().unwrap()["revision"].as_u64().unwrap();
-    world.ok(&["up", "--restart"]);
-    let rest = stream.map(|it| it["revision"].as_u64().unwrap()).last().unwrap_or(first);
-    let next = door.events(&format!("?after={rest}"), None).next().unwrap();
-    assert_eq!((&next["revision"], &next["kind"]), (&json!(rest + 1), &json!("fleet.resumed")));
+    world.run_ok(&["up", "--restart"]);
+    let rest = stream
+        .map(|it| it["revision"].as_u64().unwrap())
+        .last()
+        .unwrap_or(first);
+    let next = door
+        .open_event_stream(&format!("?after={rest}"), None)
+        .next()
+        .unwrap();
+    assert_eq!(
+        (&next["revision"], &next["kind"]),
+        (&json!(rest + 1), &json!("fleet.resumed"))
+    );
 }

@@ -7,19 +7,23 @@
 
 use std::process::{Command, Stdio};
 
-use crate::world::{LONG, World, until};
+use crate::world::{TEST_TIMEOUT, World, wait_until};
 
 /// A terminal of a fixed size with a shell.
-struct Tmux<'a> {
+struct TmuxTerminal<'a> {
     world: &'a World,
     /// The socket of the test's own tmux server, so that no other session is affected.
     socket: String,
 }
 
-impl Tmux<'_> {
+impl TmuxTerminal<'_> {
     /// Starts the terminal. Returns nothing if tmux is not installed.
-    fn open(world: &World, width: u16, height: u16) -> Option<Tmux<'_>> {
-        let found = Command::new("tmux").arg("-V").stdout(Stdio::null()).stderr(Stdio::null()).status();
+    fn open(world: &World, width: u16, height: u16) -> Option<TmuxTerminal<'_>> {
+        let found = Command::new("tmux")
+            .arg("-V")
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .status();
         if !found.is_ok_and(|it| it.success()) {
             #[allow(clippy::print_stderr, reason = "the reason why a test did nothing")]
             {
@@ -28,9 +32,9 @@ impl Tmux<'_> {
             return None;
         }
         let socket = world.root.join("tmp/tmux").to_str().unwrap().to_owned();
-        let tmux = Tmux { world, socket };
+        let tmux = TmuxTerminal { world, socket };
         let (width, height) = (width.to_string(), height.to_string());
-        tmux.ok(&[
+        tmux.run_ok(&[
             "-f",
             "/dev/null",
             "new-session",
@@ -46,72 +50,110 @@ impl Tmux<'_> {
         Some(tmux)
     }
 
-    fn ok(&self, args: &[&str]) -> String {
+    fn run_ok(&self, args: &[&str]) -> String {
         let mut command = Command::new("tmux");
-        self.world.clean(&mut command);
-        command.env("TERM", "xterm-256color").current_dir(&self.world.repo);
-        let done = command.arg("-u").arg("-S").arg(&self.socket).args(args).output().unwrap();
-        assert!(done.status.success(), "tmux {args:?}: {}", String::from_utf8_lossy(&done.stderr));
+        self.world.clean_environment(&mut command);
+        command
+            .env("TERM", "xterm-256color")
+            .current_dir(&self.world.repo);
+        let done = command
+            .arg("-u")
+            .arg("-S")
+            .arg(&self.socket)
+            .args(args)
+            .output()
+            .unwrap();
+        assert!(
+            done.status.success(),
+            "tmux {args:?}: {}",
+            String::from_utf8_lossy(&done.stderr)
+        );
         String::from_utf8_lossy(&done.stdout).into_owned()
     }
 
-    fn types(&self, text: &str) {
-        self.ok(&["send-keys", "-t", "test", "-l", text]);
+    fn type_text(&self, text: &str) {
+        self.run_ok(&["send-keys", "-t", "test", "-l", text]);
     }
 
-    fn presses(&self, key: &str) {
-        self.ok(&["send-keys", "-t", "test", key]);
+    fn press_key(&self, key: &str) {
+        self.run_ok(&["send-keys", "-t", "test", key]);
     }
 
     /// Types a command line into the shell.
-    fn enters(&self, line: &str) {
-        self.types(line);
-        self.presses("Enter");
+    fn enter_line(&self, line: &str) {
+        self.type_text(line);
+        self.press_key("Enter");
     }
 
-    fn screen(&self) -> String {
-        self.ok(&["capture-pane", "-p", "-t", "test"])
+    fn screen_text(&self) -> String {
+        self.run_ok(&["capture-pane", "-p", "-t", "test"])
     }
 
     #[track_caller]
-    fn waits_for(&self, text: &str) -> String {
+    fn wait_for_text(&self, text: &str) -> String {
         let mut last = String::new();
-        let came = until(LONG, || {
-            last = self.screen();
+        let came = wait_until(TEST_TIMEOUT, || {
+            last = self.screen_text();
             last.contains(text)
         });
         assert!(came, "{text:?} never came:\n{last}");
         last
     }
 
-    fn watches(&self) {
-        self.enters(&format!("{} watch", env!("CARGO_BIN_EXE_regatta")));
+    fn start_watch(&self) {
+        self.enter_line(&format!("{} watch", env!("CARGO_BIN_EXE_regatta")));
     }
 
     /// Checks that the terminal is restored: the former screen, echo, line mode and the cursor.
     #[track_caller]
-    fn is_as_before(&self) {
-        self.waits_for("before the screen");
+    fn assert_restored(&self) {
+        self.wait_for_text("before the screen");
         // The typed line does not contain its own output.
-        self.enters("stty -a | grep -o -e '-*icanon' -e '-*echo ' | tr '\\n' ' '; echo end-of-$((1 + 1))");
-        let shown = self.waits_for("end-of-2");
-        let modes = shown.lines().find(|it| it.contains("end-of-2")).unwrap_or_default();
-        assert!(modes.contains("icanon") && modes.contains("echo"), "{shown}");
-        assert!(!modes.contains("-icanon") && !modes.contains("-echo"), "echo and line mode must be on: {shown}");
-        let flags = self.ok(&["display-message", "-p", "-t", "test", "#{alternate_on} #{cursor_flag}"]);
-        assert_eq!(flags.trim(), "0 1", "the alternate screen must be off and the cursor on");
+        self.enter_line(
+            "stty -a | grep -o -e '-*icanon' -e '-*echo ' | tr '\\n' ' '; echo end-of-$((1 + 1))",
+        );
+        let shown = self.wait_for_text("end-of-2");
+        let modes = shown
+            .lines()
+            .find(|it| it.contains("end-of-2"))
+            .unwrap_or_default();
+        assert!(
+            modes.contains("icanon") && modes.contains("echo"),
+            "{shown}"
+        );
+        assert!(
+            !modes.contains("-icanon") && !modes.contains("-echo"),
+            "echo and line mode must be on: {shown}"
+        );
+        let flags = self.run_ok(&[
+            "display-message",
+            "-p",
+            "-t",
+            "test",
+            "#{alternate_on} #{cursor_flag}",
+        ]);
+        assert_eq!(
+            flags.trim(),
+            "0 1",
+            "the alternate screen must be off and the cursor on"
+        );
     }
 }
 
-impl Drop for Tmux<'_> {
+impl Drop for TmuxTerminal<'_> {
     fn drop(&mut self) {
         let mut command = Command::new("tmux");
-        self.world.clean(&mut command);
-        let _gone = command.arg("-S").arg(&self.socket).arg("kill-server").stderr(Stdio::null()).status();
+        self.world.clean_environment(&mut command);
+        let _gone = command
+            .arg("-S")
+            .arg(&self.socket)
+            .arg("kill-server")
+            .stderr(Stdio::null())
+            .status();
     }
 }
 
-const ASKS: &str = r#"
+const PLAN_WITH_REQUEST: &str = r#"
 title = "Tidy the flags"
 
 [[task]]
@@ -136,144 +178,222 @@ script = [{ write = { path = "c.txt", text = "c\n" } }]
 /// sequences in the log are inert, and the terminal is restored.
 #[test]
 fn a_question_can_be_answered_in_the_terminal_view() {
-    let world = World::set_up();
-    let plan = world.plan(ASKS);
-    world.ok(&["up"]);
-    let Some(tmux) = Tmux::open(&world, 80, 24) else { return };
-    tmux.enters("echo before the screen");
-    tmux.waits_for("before the screen\n");
-    world.ok(&["run", &plan, "--agents", "scripted", "--yes"]);
-    tmux.watches();
+    let world = World::with_project();
+    let plan = world.write_plan(PLAN_WITH_REQUEST);
+    world.run_ok(&["up"]);
+    let Some(tmux) = TmuxTerminal::open(&world, 80, 24) else {
+        return;
+    };
+    tmux.enter_line("echo before the screen");
+    tmux.wait_for_text("before the screen\n");
+    world.run_ok(&["run", &plan, "--agents", "scripted", "--yes"]);
+    tmux.start_watch();
     // An agent's lane may show the question a moment before the inbox does.
-    let screen = tmux.waits_for("1 keep  2 remove");
-    for text in ["● live", "Needs you (1)", "Keep the old flag?", "scripted", "T2", "needs T1", "Landing queue"] {
+    let screen = tmux.wait_for_text("1 keep  2 remove");
+    for text in [
+        "● live",
+        "Needs you (1)",
+        "Keep the old flag?",
+        "scripted",
+        "T2",
+        "needs T1",
+        "Landing queue",
+    ] {
         assert!(screen.contains(text), "{text:?}:\n{screen}");
     }
     // Enter decides nothing. The number does.
-    tmux.presses("Enter");
-    tmux.waits_for("Log");
-    let log = tmux.waits_for("looking at the flag");
-    assert!(log.contains("[2J"), "escape sequences must be shown as characters:\n{log}");
-    tmux.presses("Escape");
-    tmux.waits_for("Needs you (1)");
-    assert_eq!(world.json(&["inbox"]).as_array().unwrap().len(), 1, "the question must still be open");
-    tmux.presses("2");
-    tmux.waits_for("Needs you (0)");
-    tmux.waits_for("T1   ✓ landed");
-    tmux.waits_for("T2   ✓ landed");
-    assert_eq!(world.json(&["show", "T1"])["word"], "landed");
-    tmux.presses("q");
-    tmux.is_as_before();
+    tmux.press_key("Enter");
+    tmux.wait_for_text("Log");
+    let log = tmux.wait_for_text("looking at the flag");
+    assert!(
+        log.contains("[2J"),
+        "escape sequences must be shown as characters:\n{log}"
+    );
+    tmux.press_key("Escape");
+    tmux.wait_for_text("Needs you (1)");
+    assert_eq!(
+        world.run_json(&["inbox"]).as_array().unwrap().len(),
+        1,
+        "the question must still be open"
+    );
+    tmux.press_key("2");
+    tmux.wait_for_text("Needs you (0)");
+    tmux.wait_for_text("T1   ✓ landed");
+    tmux.wait_for_text("T2   ✓ landed");
+    assert_eq!(world.run_json(&["show", "T1"])["word"], "landed");
+    tmux.press_key("q");
+    tmux.assert_restored();
 }
 
 /// `inbox -i` shows one item with its keys. A letter or Enter decides nothing, a digit does, and a
 /// skipped item stays.
 #[test]
 fn inbox_items_are_answered_by_digit_keys_only() {
-    let world = World::set_up();
-    let plan = world.plan(ASKS);
-    world.ok(&["run", &plan, "--agents", "scripted", "--yes"]);
-    assert!(until(LONG, || world.json(&["inbox"]).as_array().unwrap().len() == 1));
-    let Some(tmux) = Tmux::open(&world, 80, 24) else { return };
-    let walk = format!("{} inbox -i; echo before the screen", env!("CARGO_BIN_EXE_regatta"));
-    tmux.enters(&walk);
-    let card = tmux.waits_for("s skip   q quit");
-    for text in
-        ["Q1 question  T1 scripted", "Keep the old flag?", "1 keep   2 remove   3 reply with a text   4 decline"]
-    {
+    let world = World::with_project();
+    let plan = world.write_plan(PLAN_WITH_REQUEST);
+    world.run_ok(&["run", &plan, "--agents", "scripted", "--yes"]);
+    assert!(wait_until(TEST_TIMEOUT, || world
+        .run_json(&["inbox"])
+        .as_array()
+        .unwrap()
+        .len()
+        == 1));
+    let Some(tmux) = TmuxTerminal::open(&world, 80, 24) else {
+        return;
+    };
+    let walk = format!(
+        "{} inbox -i; echo before the screen",
+        env!("CARGO_BIN_EXE_regatta")
+    );
+    tmux.enter_line(&walk);
+    let card = tmux.wait_for_text("s skip   q quit");
+    for text in [
+        "Q1 question  T1 scripted",
+        "Keep the old flag?",
+        "1 keep   2 remove   3 reply with a text   4 decline",
+    ] {
         assert!(card.contains(text), "{text:?}:\n{card}");
     }
-    tmux.presses("Enter");
-    tmux.types("x");
-    tmux.waits_for("press a digit to answer");
-    tmux.types("s");
-    tmux.waits_for("1 skipped: regatta inbox");
-    assert_eq!(world.json(&["inbox"]).as_array().unwrap().len(), 1, "the question must still be open");
-    tmux.enters("clear");
-    tmux.enters(&walk);
-    tmux.waits_for("s skip   q quit");
-    tmux.types("2");
-    tmux.waits_for("answered Q1 for T1");
-    tmux.waits_for("nothing needs you");
-    assert!(until(LONG, || world.json(&["show", "T1"])["word"] == "landed"));
-    tmux.is_as_before();
+    tmux.press_key("Enter");
+    tmux.type_text("x");
+    tmux.wait_for_text("press a digit to answer");
+    tmux.type_text("s");
+    tmux.wait_for_text("1 skipped: regatta inbox");
+    assert_eq!(
+        world.run_json(&["inbox"]).as_array().unwrap().len(),
+        1,
+        "the question must still be open"
+    );
+    tmux.enter_line("clear");
+    tmux.enter_line(&walk);
+    tmux.wait_for_text("s skip   q quit");
+    tmux.type_text("2");
+    tmux.wait_for_text("answered Q1 for T1");
+    tmux.wait_for_text("nothing needs you");
+    assert!(wait_until(TEST_TIMEOUT, || world.run_json(&["show", "T1"])
+        ["word"]
+        == "landed"));
+    tmux.assert_restored();
 }
 
 /// On a terminal a diff is shown by the reader's pager. `--no-pager` and JSON use none, and a pager
 /// that cannot start is ignored.
 #[test]
 fn a_diff_on_a_terminal_uses_the_pager() {
-    let world = World::set_up();
-    let text = (1..=100).map(|it| format!("line {it}\\n")).collect::<String>();
-    let plan = world.plan(&format!(
-        "[[task]]\nsubject = \"Long\"\nfiles = [\"b.txt\"]\nscript = [{{ write = {{ path = \"b.txt\", text = \"{text}\" }} }}]\n"
+    let world = World::with_project();
+    let text = (1..=100)
+        .map(|it| format!("line {it}\\n"))
+        .collect::<String>();
+    let plan = world.write_plan(&format!(
+        "[[task]]\nsubject = \"Long\"\nfiles = [\"b.txt\"]\nscript = [{{ write = {{ path \
+        = \"b.txt\", text = \"{text}\" }} }}]\n"
     ));
-    world.ok(&["run", &plan, "--agents", "scripted", "--yes", "--wait"]);
-    let Some(tmux) = Tmux::open(&world, 80, 24) else { return };
+    world.run_ok(&["run", &plan, "--agents", "scripted", "--yes", "--wait"]);
+    let Some(tmux) = TmuxTerminal::open(&world, 80, 24) else {
+        return;
+    };
     let regatta = env!("CARGO_BIN_EXE_regatta");
     let paged = |name: &str| std::fs::read_to_string(world.repo.join(name)).unwrap_or_default();
     // The most specific variable applies, and the pager gets colours.
-    tmux.enters(&format!("PAGER='cat > p1' REGATTA_PAGER='cat > p2' {regatta} diff T1; echo end-of-$((0 + 1))"));
-    let screen = tmux.waits_for("end-of-1");
-    assert!(screen.contains("next: regatta undo T1") && !screen.contains("+line 100"), "{screen}");
-    assert!(paged("p2").contains("\u{1b}[32m+line 100\u{1b}[0m") && paged("p1").is_empty(), "{}", paged("p2"));
-    // No pager with `--no-pager` or `--json`.
-    tmux.enters(&format!("clear; PAGER='cat > p3' {regatta} diff T1 --no-pager | tail -1; echo end-of-$((1 + 1))"));
-    tmux.waits_for("end-of-2");
-    tmux.enters(&format!("clear; PAGER='cat > p3' {regatta} diff T1 --no-pager; echo end-of-$((1 + 2))"));
-    assert!(tmux.waits_for("end-of-3").contains("+line 100"));
-    tmux.enters(&format!("clear; PAGER='cat > p3' {regatta} diff T1 --json > j; echo end-of-$((2 + 2))"));
-    tmux.waits_for("end-of-4");
-    assert!(!world.repo.join("p3").exists(), "{}", paged("p3"));
-    tmux.enters(&format!("clear; PAGER=no-such-pager {regatta} diff T1; echo end-of-$((2 + 3))"));
-    assert!(tmux.waits_for("end-of-5").contains("+line 100"));
-    // Ctrl-C goes to the pager, which handles it, and the command then ends normally.
-    tmux.enters(&format!(
-        "clear; PAGER='trap : INT; cat > p4; echo page-$((0 + 1)); sleep 1000' {regatta} diff T1; echo end-of-$((3 + 3))"
+    tmux.enter_line(&format!(
+        "PAGER='cat > p1' REGATTA_PAGER='cat > p2' {regatta} diff T1; echo end-of-$((0 + 1))"
     ));
-    tmux.waits_for("page-1");
-    tmux.presses("C-c");
-    assert!(tmux.waits_for("end-of-6").contains("next: regatta undo T1"));
+    let screen = tmux.wait_for_text("end-of-1");
+    assert!(
+        screen.contains("next: regatta undo T1") && !screen.contains("+line 100"),
+        "{screen}"
+    );
+    assert!(
+        paged("p2").contains("\u{1b}[32m+line 100\u{1b}[0m") && paged("p1").is_empty(),
+        "{}",
+        paged("p2")
+    );
+    // No pager with `--no-pager` or `--json`.
+    tmux.enter_line(&format!(
+        "clear; PAGER='cat > p3' {regatta} diff T1 --no-pager | tail -1; echo end-of-$((1 + 1))"
+    ));
+    tmux.wait_for_text("end-of-2");
+    tmux.enter_line(&format!(
+        "clear; PAGER='cat > p3' {regatta} diff T1 --no-pager; echo end-of-$((1 + 2))"
+    ));
+    assert!(tmux.wait_for_text("end-of-3").contains("+line 100"));
+    tmux.enter_line(&format!(
+        "clear; PAGER='cat > p3' {regatta} diff T1 --json > j; echo end-of-$((2 + 2))"
+    ));
+    tmux.wait_for_text("end-of-4");
+    assert!(!world.repo.join("p3").exists(), "{}", paged("p3"));
+    tmux.enter_line(&format!(
+        "clear; PAGER=no-such-pager {regatta} diff T1; echo end-of-$((2 + 3))"
+    ));
+    assert!(tmux.wait_for_text("end-of-5").contains("+line 100"));
+    // Ctrl-C goes to the pager, which handles it, and the command then ends normally.
+    tmux.enter_line(&format!(
+        "clear; PAGER='trap : INT; cat > p4; echo page-$((0 + 1)); sleep 1000' {regatta} diff T1; \
+        echo end-of-$((3 + 3))"
+    ));
+    tmux.wait_for_text("page-1");
+    tmux.press_key("C-c");
+    assert!(
+        tmux.wait_for_text("end-of-6")
+            .contains("next: regatta undo T1")
+    );
 }
 
 /// A lost daemon is shown with the age of the data. The view does not start a daemon, and is live
 /// again when one is back. SIGTERM restores the terminal.
 #[test]
 fn watch_shows_a_lost_daemon_and_a_signal_restores_the_terminal() {
-    let world = World::set_up();
-    world.ok(&["up"]);
-    world.ok(&["add", "Something to see", "--files", "b.txt"]);
-    let Some(tmux) = Tmux::open(&world, 120, 40) else { return };
-    tmux.enters("echo before the screen");
-    tmux.waits_for("before the screen\n");
-    tmux.watches();
-    tmux.waits_for("Something to see");
-    tmux.waits_for("● live");
-    world.ok(&["down"]);
-    let screen = tmux.waits_for("reconnecting, data from");
-    assert!(screen.contains("Something to see") && !screen.contains("● live"), "{screen}");
-    tmux.presses("g");
-    tmux.presses("t");
-    tmux.waits_for("1 task ");
-    assert!(world.card().is_none(), "watch must not start a daemon");
-    world.ok(&["up"]);
-    tmux.waits_for("● live");
-    world.ok(&["add", "Another one", "--files", "c.txt"]);
-    tmux.waits_for("Another one");
-    let pid = tmux.ok(&["display-message", "-p", "-t", "test", "#{pane_pid}"]);
-    let watch = std::fs::read_to_string(format!("/proc/{0}/task/{0}/children", pid.trim())).unwrap();
-    let killed = Command::new("kill").args(["-TERM", watch.trim()]).status().unwrap();
+    let world = World::with_project();
+    world.run_ok(&["up"]);
+    world.run_ok(&["add", "Something to see", "--files", "b.txt"]);
+    let Some(tmux) = TmuxTerminal::open(&world, 120, 40) else {
+        return;
+    };
+    tmux.enter_line("echo before the screen");
+    tmux.wait_for_text("before the screen\n");
+    tmux.start_watch();
+    tmux.wait_for_text("Something to see");
+    tmux.wait_for_text("● live");
+    world.run_ok(&["down"]);
+    let screen = tmux.wait_for_text("reconnecting, data from");
+    assert!(
+        screen.contains("Something to see") && !screen.contains("● live"),
+        "{screen}"
+    );
+    tmux.press_key("g");
+    tmux.press_key("t");
+    tmux.wait_for_text("1 task ");
+    assert!(
+        world.daemon_info().is_none(),
+        "watch must not start a daemon"
+    );
+    world.run_ok(&["up"]);
+    tmux.wait_for_text("● live");
+    world.run_ok(&["add", "Another one", "--files", "c.txt"]);
+    tmux.wait_for_text("Another one");
+    let pid = tmux.run_ok(&["display-message", "-p", "-t", "test", "#{pane_pid}"]);
+    let watch =
+        std::fs::read_to_string(format!("/proc/{0}/task/{0}/children", pid.trim())).unwrap();
+    let killed = Command::new("kill")
+        .args(["-TERM", watch.trim()])
+        .status()
+        .unwrap();
     assert!(killed.success());
-    tmux.is_as_before();
-    tmux.enters("echo it was $?");
+    tmux.assert_restored();
+    tmux.enter_line("echo it was $?");
 }
 
 /// In a pipe `watch` prints one line per event, without escape sequences.
 #[test]
 fn watch_in_a_pipe_prints_one_line_per_event() {
-    let world = World::set_up();
-    world.ok(&["up"]);
-    let mut child = world.command(&["watch"]).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let world = World::with_project();
+    world.run_ok(&["up"]);
+    let mut child = world
+        .command(&["watch"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
     let (told, heard) = std::sync::mpsc::channel();
     let mut out = std::io::BufReader::new(child.stdout.take().unwrap());
     std::thread::spawn(move || {
@@ -284,11 +404,14 @@ fn watch_in_a_pipe_prints_one_line_per_event() {
             }
         }
     });
-    let plan = world.plan("[[task]]\nsubject = \"Quick\"\nfiles = [\"b.txt\"]\nscript = [{ write = { path = \"b.txt\", text = \"b\\n\" } }]\n");
+    let plan = world.write_plan(
+        "[[task]]\nsubject = \"Quick\"\nfiles = [\"b.txt\"]\nscript = [{ \
+        write = { path = \"b.txt\", text = \"b\\n\" } }]\n",
+    );
     // `watch` shows only new events, so the test runs plans until it gets one.
     let mut text = String::new();
     assert!(
-        until(LONG, || {
+        wait_until(TEST_TIMEOUT, || {
             if text.is_empty() {
                 world.run(&["run", &plan, "--agents", "scripted", "--yes", "--wait"]);
             }

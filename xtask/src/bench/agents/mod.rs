@@ -1,33 +1,44 @@
 //! The supervision of agents: stops, floods, restarts, and the cost of a start.
 
-pub(crate) mod chatty; // many agents that print a lot at once
+pub(crate) mod leak_check;
 pub(crate) mod next_start; // from a landing to the start of its dependant
+pub(crate) mod output_flood; // many agents that print a lot at once
 pub(crate) mod overhead; // from a start to the first byte
 pub(crate) mod queue; // the landing queue as a whole
 pub(crate) mod reattach; // killed daemons, and agents that keep running
-pub(crate) mod stops; // process trees that resist a stop
-pub(crate) mod team; // a launch of twelve members at once and one by one
-pub(crate) mod thousand; // leftovers of many tasks
+pub(crate) mod stop_times; // process trees that resist a stop
+// a launch of twelve members at once and one by one // leftovers of many tasks
+pub(crate) mod team_start;
 
-pub(crate) mod place; // a repository, a data directory and a daemon
+pub(crate) mod fixture; // a repository, a data directory and a daemon
 
 use std::path::Path;
 
 use anyhow::Context;
 use regatta_core::agent::{Profile, Runtime};
 use regatta_core::ids::{AgentName, AttemptId};
-use regatta_engine::ports::agents::Launch;
+use regatta_engine::ports::agents::ProgramLaunch;
 
 /// Returns a launch of a shell script. `token` marks all processes that it starts.
-fn shell(attempt: AttemptId, workspace: &Path, token: &str, script: &str) -> anyhow::Result<Launch> {
-    Ok(Launch {
+fn shell_launch(
+    attempt: AttemptId,
+    workspace: &Path,
+    token: &str,
+    script: &str,
+) -> anyhow::Result<ProgramLaunch> {
+    Ok(ProgramLaunch {
         attempt,
         agent: AgentName::new("bench")?,
-        runtime: Runtime::Command { argv: vec!["sh".into(), "-c".into(), script.into()] },
-        profile: Profile { confine: Some(regatta_core::agent::Level::Off), ..Profile::default() },
+        runtime: Runtime::Command {
+            argv: vec!["sh".into(), "-c".into(), script.into()],
+        },
+        profile: Profile {
+            sandbox: Some(regatta_core::agent::SandboxLevel::Off),
+            ..Profile::default()
+        },
         resume: None,
         mcp: None,
-        used: Default::default(),
+        recorded_usage: Default::default(),
         objects: None,
         hidden: vec![],
         workspace: workspace.to_owned(),
@@ -38,21 +49,33 @@ fn shell(attempt: AttemptId, workspace: &Path, token: &str, script: &str) -> any
 }
 
 /// Returns the live processes with this word in their environment or command line.
-fn carrying(token: &str) -> Vec<u32> {
-    let has =
-        |file: String| std::fs::read(file).is_ok_and(|it| it.windows(token.len()).any(|it| it == token.as_bytes()));
+fn processes_with(token: &str) -> Vec<u32> {
+    let has = |file: String| {
+        std::fs::read(file).is_ok_and(|it| it.windows(token.len()).any(|it| it == token.as_bytes()))
+    };
     let pids = std::fs::read_dir("/proc").into_iter().flatten().flatten();
     pids.filter_map(|it| it.file_name().to_str()?.parse::<u32>().ok())
         .filter(|pid| *pid != std::process::id())
         .filter(|pid| has(format!("/proc/{pid}/environ")) || has(format!("/proc/{pid}/cmdline")))
-        .filter(|pid| std::fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|it| !it.contains(") Z ")))
+        .filter(|pid| {
+            std::fs::read_to_string(format!("/proc/{pid}/stat"))
+                .is_ok_and(|it| !it.contains(") Z "))
+        })
         .collect()
 }
 
 /// Returns the memory in kB that a process does not share.
 fn private_kb(pid: u32) -> anyhow::Result<u64> {
     let rollup = std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup"))?;
-    let number = |line: &str| line.split_ascii_whitespace().nth(1).and_then(|it| it.parse::<u64>().ok());
-    let private = rollup.lines().filter(|it| it.starts_with("Private_Dirty") || it.starts_with("Private_Clean"));
-    private.map(|it| number(it).context("a line of smaps_rollup")).sum()
+    let number = |line: &str| {
+        line.split_ascii_whitespace()
+            .nth(1)
+            .and_then(|it| it.parse::<u64>().ok())
+    };
+    let private = rollup
+        .lines()
+        .filter(|it| it.starts_with("Private_Dirty") || it.starts_with("Private_Clean"));
+    private
+        .map(|it| number(it).context("a line of smaps_rollup"))
+        .sum()
 }

@@ -11,79 +11,112 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
 use regatta_core::ids::{AttemptId, BranchName, ProjectName};
-use regatta_engine::ports::git::{Git, ReachabilityProof, Repo};
+use regatta_engine::ports::git::{Git, ProjectRepo, ReachabilityProof};
 use regatta_engine::ports::store::Store;
 use regatta_git::GitAdapter;
 
-use super::place::Place;
+use super::fixture::BenchFixture;
 use crate::args::Args;
-use crate::bench::start::binary;
-use crate::report::{Report, Times, ms};
+use crate::bench::start::program_path;
+use crate::report::{Report, Times, format_ms};
 
 /// The longest time for one task of the chain before the measurement is aborted.
-const PATIENCE: Duration = Duration::from_secs(10);
+const STEP_TIMEOUT: Duration = Duration::from_secs(10);
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
     let runs: u64 = args.number("runs", 40)?;
-    let binary = binary(args)?;
-    let place = Place::new(args, &binary)?;
+    let binary = program_path(args)?;
+    let place = BenchFixture::new(args, &binary)?;
     let mut report = Report::new("next-start", args);
-    let daemon = place.up()?;
+    let daemon = place.start_daemon()?;
     let notes = place.root.join("notes");
     std::fs::create_dir(&notes)?;
-    let script = format!("date +%s%N > {}/$REGATTA_TASK\necho $REGATTA_TASK > f${{REGATTA_TASK#T}}\n", notes.display());
+    let script = format!(
+        "date +%s%N > {}/$REGATTA_TASK\necho $REGATTA_TASK > f${{REGATTA_TASK#T}}\n",
+        notes.display()
+    );
     place.add_agents(1, Some(&script))?;
     let mut plan = String::new();
     for nth in 1..=runs {
-        writeln!(plan, "[[task]]\nid = \"t{nth}\"\nsubject = \"Task {nth}\"\nfiles = [\"f{nth}\"]")?;
+        writeln!(
+            plan,
+            "[[task]]\nid = \"t{nth}\"\nsubject = \"Task {nth}\"\nfiles = [\"f{nth}\"]"
+        )?;
         if nth > 1 {
             writeln!(plan, "blocked_by = [\"t{}\"]", nth - 1)?;
         }
     }
     place.start_plan(&plan, 1, "bench-0")?;
-    place.until_landed(runs, PATIENCE * u32::try_from(runs)?)?;
-    place.down(daemon)?;
+    place.wait_until_landed(runs, STEP_TIMEOUT * u32::try_from(runs)?)?;
+    place.stop_daemon(daemon)?;
     let (mut whole, mut checkout) = (Times::default(), Times::default());
     let mut landed = BTreeMap::new();
     for it in place.store()?.history().events(0, usize::MAX)? {
         if it.event.kind() == "task.completed" {
-            landed.insert(it.event.subject(), it.now.wall);
+            landed.insert(it.event.subject(), it.now.unix_ms);
         }
     }
     for nth in 2..=runs {
-        let began: u64 = std::fs::read_to_string(notes.join(format!("T{nth}")))?.trim().parse()?;
-        let before = landed.get(&format!("T{}", nth - 1)).context("the blocker landed")?;
+        let began: u64 = std::fs::read_to_string(notes.join(format!("T{nth}")))?
+            .trim()
+            .parse()?;
+        let before = landed
+            .get(&format!("T{}", nth - 1))
+            .context("the blocker landed")?;
         // The first tasks fill the pool.
         if nth > 3 {
-            whole.add(Duration::from_nanos(began.saturating_sub(before * 1_000_000)));
+            whole.add(Duration::from_nanos(
+                began.saturating_sub(before * 1_000_000),
+            ));
         }
     }
     // Measure the same checkout alone.
-    let repo = Repo {
+    let repo = ProjectRepo {
         project: ProjectName::new("alone")?,
         path: place.root.join("shop"),
         trunk: BranchName::new("main")?,
-        update_checkout: true,
+        should_update_checkout: true,
         workspace: Default::default(),
     };
-    let (adapter, branch) = (GitAdapter::new(place.root.join("alone")), BranchName::new("regatta/alone")?);
+    let (adapter, branch) = (
+        GitAdapter::new(place.root.join("alone")),
+        BranchName::new("regatta/alone")?,
+    );
     for nth in 1..=runs {
         let began = Instant::now();
-        adapter.prepare(&repo, AttemptId(nth), &branch)?;
+        adapter.prepare_workspace(&repo, AttemptId(nth), &branch)?;
         if nth > 2 {
             checkout.add(began.elapsed());
         }
         adapter.remove_workspace(&ReachabilityProof::for_tests(AttemptId(nth)), &repo)?;
     }
     ensure!(whole.len() > 0, "nothing was measured");
-    let (middle, late, apart) = (whole.at(0.5), whole.at(0.9), checkout.at(0.5));
+    let (middle, late, apart) = (
+        whole.percentile(0.5),
+        whole.percentile(0.9),
+        checkout.percentile(0.5),
+    );
     let overhead = middle.saturating_sub(apart);
-    report.say(format!("  landed to running        {:>10} median, p90 {}", ms(middle), ms(late)));
-    report.say(format!("  of it the checkout       {:>10} median, by itself", ms(apart)));
-    report.value("landed_to_running_ms", middle.as_secs_f64() * 1e3);
-    report.value("checkout_ms", apart.as_secs_f64() * 1e3);
-    report.value("overhead_ms", overhead.as_secs_f64() * 1e3);
+    report.add_line(format!(
+        "  landed to running        {:>10} median, p90 {}",
+        format_ms(middle),
+        format_ms(late)
+    ));
+    report.add_line(format!(
+        "  of it the checkout       {:>10} median, by itself",
+        format_ms(apart)
+    ));
+    report.set_value("landed_to_running_ms", middle.as_secs_f64() * 1e3);
+    report.set_value("checkout_ms", apart.as_secs_f64() * 1e3);
+    report.set_value("overhead_ms", overhead.as_secs_f64() * 1e3);
     let target = Duration::from_millis(50);
-    report.target(overhead < target, format!("overhead {} (target < {})", ms(overhead), ms(target)));
-    report.end()
+    report.check_target(
+        overhead < target,
+        format!(
+            "overhead {} (target < {})",
+            format_ms(overhead),
+            format_ms(target)
+        ),
+    );
+    report.finish()
 }

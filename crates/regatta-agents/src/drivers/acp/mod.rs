@@ -1,339 +1,406 @@
 //! The driver for the Agent Client Protocol, version 1, on the client's side.
 //!
 //! This file holds the conversation. `open` holds the handshake, the session and its settings,
-//! `turn` the program's updates during a turn, and `ask` its requests. ADR 9 explains why the
+//! `turn` the program's updates during a turn, and `permission` its requests. ADR 9 explains why the
 //! framing is Regatta's own.
 //!
 //! Not supported on purpose: requests for files and terminals (the client does not advertise them
 //! and refuses them), `authenticate` (a person signs in, not a daemon), and prompts during a
 //! running turn.
 
-mod ask;
-mod open;
+mod handshake;
+mod permission;
 mod turn;
 
 use std::collections::BTreeMap;
 
-use regatta_core::session::{Class, Said, Stop};
-use regatta_engine::ports::agents::{Exit, Wishes};
+use regatta_core::agent_protocol::{AgentEvent, FailureClass, StopReason};
+use regatta_engine::ports::agents::{Exit, SessionInput};
 use serde_json::{Value, json};
 
-use self::ask::What;
-use self::open::{Abilities, Choice, Setting};
-use self::turn::Turn;
-use super::Setup;
-use super::common::{Asks, Course, Ledger, Tail, unreadable};
-use super::rpc::{Dialect, Fault, Message, NO_METHOD, read};
-use super::verdict::Trouble;
-use crate::driver::{Driver, Judgement, Record, Say, Stream};
+use self::handshake::{Capabilities, OfferedSetting, Setting};
+use self::permission::AnswerFormat;
+use self::turn::AcpTurn;
+use super::DriverSetup;
+use super::common::{
+    ConversationProgress, OpenRequests, TextTail, UsageTotal, unreadable_line_notice,
+};
+use super::error_class::ProgramFailure;
+use super::rpc::{METHOD_NOT_FOUND, RpcDialect, RpcError, RpcMessage, parse_message};
+use crate::driver::{Driver, ExitAssessment, InputAction, JournalRecord, JournalStream};
 
-pub(super) use ask::filled;
-pub(super) use open::opens_session;
+pub(super) use handshake::opens_session;
+pub(super) use permission::fill_form;
 
-const RPC: Dialect = Dialect::Standard;
+const DIALECT: RpcDialect = RpcDialect::Standard;
 
 /// The deviations of a program from the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Quirks {
     /// Set if `usage` in the answer to a prompt counts the whole session. All programs seen so far
     /// count the turn or a part of it.
-    cumulative: bool,
+    has_cumulative_usage: bool,
     /// Set if the program ends a turn normally although its model failed, and reports the failure
     /// only as text.
-    smiles: bool,
+    hides_failures: bool,
     /// Set if the title of a request to run a command is the command itself, and no other field
     /// contains it.
-    titles_commands: bool,
+    has_command_in_title: bool,
 }
 
 impl Quirks {
-    fn of(program: &str) -> Quirks {
+    fn for_program(program: &str) -> Quirks {
         // The old and the new Codex adapters share a name. Only the new one reports failures as
         // normal ends; the check does no harm to the old one.
-        let smiles = ["goose", "codex", "codex-acp", "pi", "pi-acp"].contains(&program);
-        let titles_commands = ["gemini", "qwen"].contains(&program);
-        Quirks { cumulative: false, smiles, titles_commands }
+        let hides_failures = ["goose", "codex", "codex-acp", "pi", "pi-acp"].contains(&program);
+        let has_command_in_title = ["gemini", "qwen"].contains(&program);
+        Quirks {
+            has_cumulative_usage: false,
+            hides_failures,
+            has_command_in_title,
+        }
     }
 }
 
 /// A request to the program that is not answered yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Sent {
+enum SentRequest {
     Initialize,
-    New,
-    Load,
-    Resume,
-    Set(Setting),
+    NewSession,
+    LoadSession,
+    ResumeSession,
+    ChangeSetting(Setting),
     Prompt,
     /// A `session/close`, whose answer changes nothing.
-    Farewell,
+    CloseSession,
 }
 
 /// The state of the session.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Session {
+enum AcpSession {
     Unopened,
     Open(String),
-    Failed(Trouble),
+    Failed(ProgramFailure),
 }
 
-pub(super) struct Acp {
-    setup: Setup,
+pub(super) struct AcpDriver {
+    setup: DriverSetup,
     quirks: Quirks,
-    sent: BTreeMap<u64, Sent>,
+    unanswered: BTreeMap<u64, SentRequest>,
     /// The id of the next request to the program.
     next_id: u64,
-    abilities: Option<Abilities>,
-    session: Session,
+    capabilities: Option<Capabilities>,
+    session: AcpSession,
     /// Set if the session existed before, so that the model knows its instructions already.
-    resumed: bool,
+    is_resumed: bool,
     /// Set if an attempt to resume or load the session failed and a new session has to be opened.
-    afresh: bool,
-    choices: Vec<Choice>,
-    tried: Vec<Setting>,
-    prompts: u64,
-    cancels: u32,
-    turn: Option<Turn>,
-    last: Option<Option<Trouble>>,
-    asks: Asks<What>,
+    needs_new_session: bool,
+    offered_settings: Vec<OfferedSetting>,
+    tried_settings: Vec<Setting>,
+    sent_prompts: u64,
+    sent_cancels: u32,
+    turn: Option<AcpTurn>,
+    last_turn_failure: Option<Option<ProgramFailure>>,
+    open_requests: OpenRequests<AnswerFormat>,
     /// Requests of the program that have to be refused: method and id.
-    refused: Vec<(String, Value)>,
-    books: Ledger,
-    words: Tail,
-    errors: Tail,
-    said_farewell: bool,
-    closed: bool,
+    requests_to_refuse: Vec<(String, Value)>,
+    usage_total: UsageTotal,
+    answer: TextTail,
+    errors: TextTail,
+    has_sent_close: bool,
+    is_input_closed: bool,
 }
 
-impl Acp {
-    pub(super) fn new(setup: &Setup) -> Acp {
-        Acp {
-            quirks: Quirks::of(setup.program()),
-            books: Ledger::from(setup.used),
+impl AcpDriver {
+    pub(super) fn new(setup: &DriverSetup) -> AcpDriver {
+        AcpDriver {
+            quirks: Quirks::for_program(setup.program_name()),
+            usage_total: UsageTotal::from_usage(setup.used),
             setup: setup.clone(),
-            sent: BTreeMap::new(),
+            unanswered: BTreeMap::new(),
             next_id: 0,
-            abilities: None,
-            session: Session::Unopened,
-            resumed: false,
-            afresh: false,
-            choices: Vec::new(),
-            tried: Vec::new(),
-            prompts: 0,
-            cancels: 0,
+            capabilities: None,
+            session: AcpSession::Unopened,
+            is_resumed: false,
+            needs_new_session: false,
+            offered_settings: Vec::new(),
+            tried_settings: Vec::new(),
+            sent_prompts: 0,
+            sent_cancels: 0,
             turn: None,
-            last: None,
-            asks: Asks::default(),
-            refused: Vec::new(),
-            words: Tail::of_answer(),
-            errors: Tail::default(),
-            said_farewell: false,
-            closed: false,
+            last_turn_failure: None,
+            open_requests: OpenRequests::default(),
+            requests_to_refuse: Vec::new(),
+            answer: TextTail::for_answer(),
+            errors: TextTail::default(),
+            has_sent_close: false,
+            is_input_closed: false,
         }
     }
 
-    fn awaits(&self, sent: Sent) -> bool {
-        self.sent.values().any(|it| *it == sent)
+    fn is_waiting_for(&self, sent: SentRequest) -> bool {
+        self.unanswered.values().any(|it| *it == sent)
     }
 
     /// Processes an input to the program. Only ids and methods matter, because secrets in the text
     /// are redacted.
-    fn was_said(&mut self, line: &str) -> Vec<Said> {
-        match read(line) {
-            Some(Message::Request { id, method, params }) => self.requested(&id, &method, &params),
-            Some(Message::Note { method, .. }) if method == "session/cancel" => {
-                self.cancels += 1;
-                if let Some(turn) = &mut self.turn {
-                    turn.cancelled = true;
-                }
-                self.asks.cancel()
+    fn on_input(&mut self, line: &str) -> Vec<AgentEvent> {
+        match parse_message(line) {
+            Some(RpcMessage::Request { id, method, params }) => {
+                self.on_sent_request(&id, &method, &params)
             }
-            Some(Message::Answer { id, .. }) => {
-                self.refused.retain(|(_, it)| *it != id);
-                self.asks.close(&id);
+            Some(RpcMessage::Notification { method, .. }) if method == "session/cancel" => {
+                self.sent_cancels += 1;
+                if let Some(turn) = &mut self.turn {
+                    turn.is_cancelled = true;
+                }
+                self.open_requests.cancel_all()
+            }
+            Some(RpcMessage::Answer { id, .. }) => {
+                self.requests_to_refuse.retain(|(_, it)| *it != id);
+                self.open_requests.remove(&id);
                 vec![]
             }
             _ => vec![],
         }
     }
 
-    fn requested(&mut self, id: &Value, method: &str, params: &Value) -> Vec<Said> {
+    fn on_sent_request(&mut self, id: &Value, method: &str, params: &Value) -> Vec<AgentEvent> {
         let Some(id) = id.as_u64() else { return vec![] };
         self.next_id = self.next_id.max(id + 1);
         let sent = match method {
-            "initialize" => Sent::Initialize,
-            "session/new" => Sent::New,
-            "session/load" => Sent::Load,
-            "session/resume" => Sent::Resume,
+            "initialize" => SentRequest::Initialize,
+            "session/new" => SentRequest::NewSession,
+            "session/load" => SentRequest::LoadSession,
+            "session/resume" => SentRequest::ResumeSession,
             "session/close" => {
-                self.said_farewell = true;
-                Sent::Farewell
+                self.has_sent_close = true;
+                SentRequest::CloseSession
             }
             "session/prompt" => {
-                let n = self.prompts;
-                self.prompts += 1;
-                self.turn = Some(Turn::default());
-                self.words.clear();
-                self.sent.insert(id, Sent::Prompt);
-                return vec![Said::TurnStarted { n }];
+                let n = self.sent_prompts;
+                self.sent_prompts += 1;
+                self.turn = Some(AcpTurn::default());
+                self.answer.clear();
+                self.unanswered.insert(id, SentRequest::Prompt);
+                return vec![AgentEvent::TurnStarted { n }];
             }
-            _ => match open::setting_of(method, params, &self.choices) {
+            _ => match handshake::requested_setting(method, params, &self.offered_settings) {
                 Some(setting) => {
-                    self.tried.push(setting);
-                    Sent::Set(setting)
+                    self.tried_settings.push(setting);
+                    SentRequest::ChangeSetting(setting)
                 }
                 None => return vec![],
             },
         };
-        self.sent.insert(id, sent);
+        self.unanswered.insert(id, sent);
         vec![]
     }
 
-    fn answered(&mut self, id: &Value, outcome: Result<Value, Fault>, at: u64) -> Vec<Said> {
-        let Some(sent) = id.as_u64().and_then(|it| self.sent.remove(&it)) else {
-            return vec![Said::Notice { text: format!("The program answered request {id}, which was not sent.") }];
+    fn on_response(
+        &mut self,
+        id: &Value,
+        outcome: Result<Value, RpcError>,
+        at: u64,
+    ) -> Vec<AgentEvent> {
+        let Some(sent) = id.as_u64().and_then(|it| self.unanswered.remove(&it)) else {
+            return vec![AgentEvent::Notice {
+                text: format!("The program answered request {id}, which was not sent."),
+            }];
         };
         match (sent, outcome) {
-            (Sent::Initialize, Ok(result)) => self.initialized(&result),
-            (Sent::New | Sent::Load | Sent::Resume, Ok(result)) => self.opened(sent, &result),
-            (Sent::Load | Sent::Resume, Err(fault)) if !open::wants_person(&fault) => {
-                self.afresh = true;
-                let text = format!("The session could not be resumed ({}), so a new one is opened.", fault.words());
-                vec![Said::Notice { text }]
+            (SentRequest::Initialize, Ok(result)) => self.on_initialized(&result),
+            (
+                SentRequest::NewSession | SentRequest::LoadSession | SentRequest::ResumeSession,
+                Ok(result),
+            ) => self.on_session_opened(sent, &result),
+            (SentRequest::LoadSession | SentRequest::ResumeSession, Err(fault))
+                if !handshake::needs_person(&fault) =>
+            {
+                self.needs_new_session = true;
+                let text = format!(
+                    "The session could not be resumed ({}), so a new one is opened.",
+                    fault.full_text()
+                );
+                vec![AgentEvent::Notice { text }]
             }
-            (Sent::Initialize | Sent::New | Sent::Load | Sent::Resume, Err(fault)) => {
-                let trouble = Trouble::read(&fault.words(), Some(fault.code), &fault.data, at);
+            (
+                SentRequest::Initialize
+                | SentRequest::NewSession
+                | SentRequest::LoadSession
+                | SentRequest::ResumeSession,
+                Err(fault),
+            ) => {
+                let trouble =
+                    ProgramFailure::classify(&fault.full_text(), Some(fault.code), &fault.data, at);
                 self.fail(trouble)
             }
-            (Sent::Set(setting), outcome) => self.was_set(setting, outcome),
-            (Sent::Prompt, outcome) => self.turn_answered(outcome, at),
-            (Sent::Farewell, _) => vec![],
+            (SentRequest::ChangeSetting(setting), outcome) => {
+                self.on_setting_response(setting, outcome)
+            }
+            (SentRequest::Prompt, outcome) => self.on_prompt_response(outcome, at),
+            (SentRequest::CloseSession, _) => vec![],
         }
     }
 
     /// Marks the session as failed. The driver then closes the program's input, and the program's
     /// end is judged by this failure.
-    fn fail(&mut self, trouble: Trouble) -> Vec<Said> {
+    fn fail(&mut self, trouble: ProgramFailure) -> Vec<AgentEvent> {
         let mut said = Vec::new();
-        if trouble.class == Class::RateLimit {
-            said.push(Said::Limited { until_wall: trouble.until, detail: trouble.detail.clone() });
+        if trouble.class == FailureClass::RateLimit {
+            said.push(AgentEvent::Limited {
+                deadline_unix_ms: trouble.resets_at_unix_ms,
+                detail: trouble.detail.clone(),
+            });
         }
-        said.push(Said::Notice { text: format!("No session: {}", trouble.detail) });
-        self.session = Session::Failed(trouble);
+        said.push(AgentEvent::Notice {
+            text: format!("No session: {}", trouble.detail),
+        });
+        self.session = AcpSession::Failed(trouble);
         said
     }
 
-    fn asked_of_us(&mut self, id: Value, method: String, params: &Value) -> Vec<Said> {
+    fn on_program_request(&mut self, id: Value, method: String, params: &Value) -> Vec<AgentEvent> {
         let what = match method.as_str() {
-            "session/request_permission" => ask::permission(params, &mut self.turn, self.quirks),
-            "elicitation/create" => ask::question(params),
+            "session/request_permission" => {
+                permission::read_permission(params, &mut self.turn, self.quirks)
+            }
+            "elicitation/create" => permission::read_question(params),
             _ => None,
         };
         let Some((what, want)) = what else {
             let text = format!("The program requested {method}, which Regatta does not offer.");
-            self.refused.push((method, id));
-            return vec![Said::Notice { text }];
+            self.requests_to_refuse.push((method, id));
+            return vec![AgentEvent::Notice { text }];
         };
         // Between a cancellation and the end of its turn every request is answered "cancelled",
         // without asking a person.
-        let cancelled = self.turn.as_ref().is_some_and(|it| it.cancelled);
-        let key = self.asks.open(id, what, cancelled);
-        if cancelled { vec![] } else { vec![Said::Asked(regatta_core::session::Ask { id: key, want })] }
+        let cancelled = self.turn.as_ref().is_some_and(|it| it.is_cancelled);
+        let key = self.open_requests.add(id, what, cancelled);
+        if cancelled {
+            vec![]
+        } else {
+            vec![AgentEvent::RequestMade(
+                regatta_core::agent_protocol::AgentRequest {
+                    id: key,
+                    content: want,
+                },
+            )]
+        }
     }
 
-    fn heard(&mut self, line: &str, at: u64) -> Vec<Said> {
-        match read(line) {
-            Some(Message::Answer { id, outcome }) => self.answered(&id, outcome, at),
-            Some(Message::Request { id, method, params }) => self.asked_of_us(id, method, &params),
-            Some(Message::Note { method, params }) => match method.as_str() {
-                "session/update" => self.updated(&params),
-                "$/cancel_request" => self.asks.withdraw(&params["requestId"]).into_iter().collect(),
+    fn on_output(&mut self, line: &str, at: u64) -> Vec<AgentEvent> {
+        match parse_message(line) {
+            Some(RpcMessage::Answer { id, outcome }) => self.on_response(&id, outcome, at),
+            Some(RpcMessage::Request { id, method, params }) => {
+                self.on_program_request(id, method, &params)
+            }
+            Some(RpcMessage::Notification { method, params }) => match method.as_str() {
+                "session/update" => self.on_session_update(&params),
+                "$/cancel_request" => self
+                    .open_requests
+                    .withdraw(&params["requestId"])
+                    .into_iter()
+                    .collect(),
                 // Extensions begin with an underscore, and this driver knows none.
                 _ => vec![],
             },
             None if line.trim().is_empty() => vec![],
             None => {
                 self.errors.add_line(line);
-                vec![unreadable(line)]
+                vec![unreadable_line_notice(line)]
             }
         }
     }
 }
 
-impl Driver for Acp {
-    fn saw(&mut self, record: &Record) -> Vec<Said> {
+impl Driver for AcpDriver {
+    fn on_record(&mut self, record: &JournalRecord) -> Vec<AgentEvent> {
         match record.stream {
-            Stream::In => self.was_said(&record.line),
-            Stream::InEnd => {
-                self.closed = true;
+            JournalStream::In => self.on_input(&record.line),
+            JournalStream::InEnd => {
+                self.is_input_closed = true;
                 vec![]
             }
-            Stream::Out => self.heard(&record.line, record.at),
-            Stream::Err | Stream::Mark => self.errors.aside(record),
+            JournalStream::Out => self.on_output(&record.line, record.written_unix_ms),
+            JournalStream::Err | JournalStream::Mark => self.errors.on_error_or_mark(record),
         }
     }
 
-    fn next(&self, wishes: &Wishes) -> Option<Say> {
-        if self.closed {
+    fn next_input(&self, wishes: &SessionInput) -> Option<InputAction> {
+        if self.is_input_closed {
             return None;
         }
-        if let Some((method, id)) = self.refused.first() {
-            return Some(Say::Line(RPC.error(id, NO_METHOD, &format!("Method not found: {method}"))));
+        if let Some((method, id)) = self.requests_to_refuse.first() {
+            return Some(InputAction::Line(DIALECT.error(
+                id,
+                METHOD_NOT_FOUND,
+                &format!("Method not found: {method}"),
+            )));
         }
         let session = match &self.session {
-            Session::Failed(_) => return Some(Say::Close),
-            Session::Open(session) => Some(session),
-            Session::Unopened => None,
+            AcpSession::Failed(_) => return Some(InputAction::Close),
+            AcpSession::Open(session) => Some(session),
+            AcpSession::Unopened => None,
         };
         // The cancellation is sent first. Then every open request is answered "cancelled", as the
         // protocol requires.
-        if let Some(session) = session.filter(|_| wishes.cancels > self.cancels) {
-            return Some(Say::Line(RPC.note("session/cancel", json!({ "sessionId": session }))));
+        if let Some(session) = session.filter(|_| wishes.cancels > self.sent_cancels) {
+            return Some(InputAction::Line(
+                DIALECT.notification("session/cancel", json!({ "sessionId": session })),
+            ));
         }
-        if let Some((open, answer)) = self.asks.answerable(wishes) {
-            return Some(Say::Line(RPC.result(&open.id, ask::answer(&open.what, &answer))));
+        if let Some((open, answer)) = self.open_requests.next_answerable(wishes) {
+            return Some(InputAction::Line(
+                DIALECT.result(&open.id, permission::format_answer(&open.format, &answer)),
+            ));
         }
         if self.turn.is_some() {
             return None;
         }
-        let prompt = usize::try_from(self.prompts).ok().and_then(|it| wishes.prompts.get(it)).filter(|_| !wishes.hold);
-        if wishes.end && prompt.is_none() {
-            return Some(self.farewell(session));
+        let prompt = usize::try_from(self.sent_prompts)
+            .ok()
+            .and_then(|it| wishes.prompts.get(it))
+            .filter(|_| !wishes.should_hold_prompts);
+        if wishes.should_close_input && prompt.is_none() {
+            return Some(self.closing_input(session));
         }
-        let Some(session) = session else { return self.opening() };
-        if let Some(setting) = self.next_setting(session) {
+        let Some(session) = session else {
+            return self.opening_request();
+        };
+        if let Some(setting) = self.next_setting_request(session) {
             return setting;
         }
-        prompt.map(|it| Say::Line(self.prompt(session, it)))
+        prompt.map(|it| InputAction::Line(self.format_prompt(session, it)))
     }
 
-    fn judge(&self, exit: &Exit) -> Judgement {
+    fn assess_exit(&self, exit: &Exit) -> ExitAssessment {
         let failed = match &self.session {
-            Session::Failed(trouble) => Some(trouble),
+            AcpSession::Failed(trouble) => Some(trouble),
             _ => None,
         };
-        let course = Course {
-            failed,
-            open: matches!(self.session, Session::Open(_)),
-            turn: self.turn.as_ref().map(|it| it.cancelled),
-            last: self.last.as_ref().map(Option::as_ref),
-            closed: self.closed,
-            words: &self.words,
+        let course = ConversationProgress {
+            start_failure: failed,
+            is_session_open: matches!(self.session, AcpSession::Open(_)),
+            running_turn: self.turn.as_ref().map(|it| it.is_cancelled),
+            last_turn_failure: self.last_turn_failure.as_ref().map(Option::as_ref),
+            is_input_closed: self.is_input_closed,
+            answer: &self.answer,
             errors: &self.errors,
-            books: &self.books,
+            usage_total: &self.usage_total,
         };
-        course.judge(exit)
+        course.assess_exit(exit)
     }
 }
 
 /// Returns the reason for the end of a turn, from the protocol's name for it.
-fn stop_of(reason: &str) -> Option<Stop> {
+fn parse_stop_reason(reason: &str) -> Option<StopReason> {
     Some(match reason {
-        "end_turn" => Stop::EndTurn,
-        "max_tokens" => Stop::MaxTokens,
-        "max_turn_requests" => Stop::MaxTurns,
-        "refusal" => Stop::Refusal,
-        "cancelled" => Stop::Cancelled,
+        "end_turn" => StopReason::EndTurn,
+        "max_tokens" => StopReason::MaxTokens,
+        "max_turn_requests" => StopReason::MaxTurns,
+        "refusal" => StopReason::Refusal,
+        "cancelled" => StopReason::Cancelled,
         _ => return None,
     })
 }

@@ -2,78 +2,90 @@
 
 use std::collections::BTreeMap;
 
-use regatta_core::session::{Class, PlanEntry, Said, Stop, Tool, ToolKind, ToolStatus, Usage};
+use regatta_core::agent_protocol::{
+    AgentEvent, FailureClass, PlanEntry, StopReason, ToolCall, ToolKind, ToolStatus, Usage,
+};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::{Acp, Sent, Session, stop_of};
-use crate::drivers::input::{add, names_command, read_input};
-use crate::drivers::rpc::Fault;
-use crate::drivers::verdict::{Trouble, of_text, shorten, whole};
-use crate::shim::tool_output::CONTINUES;
+use super::{AcpDriver, AcpSession, SentRequest, parse_stop_reason};
+use crate::drivers::error_class::{ProgramFailure, class_from_text, shorten, to_count};
+use crate::drivers::input::{has_command, push_unique, read_input};
+use crate::drivers::rpc::RpcError;
+use crate::shim::tool_output::CONTINUES_FIELD;
 
 /// The maximum length of a tool's output that is kept, in characters.
-const OUTPUT: usize = 4000;
+const MAX_TOOL_OUTPUT_CHARS: usize = 4000;
 
 /// A tool call and the texts of its content, which an update may continue.
 #[derive(Clone, Debug, Default)]
-pub(super) struct KnownCall {
-    pub(super) tool: Tool,
+pub(super) struct ToolCallState {
+    pub(super) tool: ToolCall,
     texts: Vec<String>,
 }
 
 /// The running turn.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Turn {
-    pub(super) cancelled: bool,
-    pub(super) tools: BTreeMap<String, KnownCall>,
+pub(super) struct AcpTurn {
+    pub(super) is_cancelled: bool,
+    pub(super) tool_calls: BTreeMap<String, ToolCallState>,
     /// The last error from a separate update. The turn may still end normally, and the program may
     /// retry.
-    aside: Value,
-    broken: bool,
+    codex_error: Value,
+    has_codex_failed: bool,
 }
 
-impl Acp {
+impl AcpDriver {
     /// Processes a `session/update`.
-    pub(super) fn updated(&mut self, params: &Value) -> Vec<Said> {
+    pub(super) fn on_session_update(&mut self, params: &Value) -> Vec<AgentEvent> {
         // A loaded session repeats its history, which is neither new work nor new usage.
-        if self.awaits(Sent::Load) {
+        if self.is_waiting_for(SentRequest::LoadSession) {
             return vec![];
         }
-        if matches!((&self.session, params["sessionId"].as_str()), (Session::Open(ours), Some(its)) if ours != its) {
+        if matches!((&self.session, params["sessionId"].as_str()), (AcpSession::Open(ours), Some(its)) if ours != its)
+        {
             return vec![];
         }
         let update = &params["update"];
         match update["sessionUpdate"].as_str().unwrap_or_default() {
-            "agent_message_chunk" => content(&update["content"])
+            "agent_message_chunk" => block_text(&update["content"])
                 .map(|text| {
-                    self.words.add(&text);
-                    Said::Message { text }
+                    self.answer.add(&text);
+                    AgentEvent::Message { text }
                 })
                 .into_iter()
                 .collect(),
-            "agent_thought_chunk" => {
-                content(&update["content"]).map(|text| Said::Thought { text }).into_iter().collect()
-            }
-            "tool_call" | "tool_call_update" => self.tool(update).map(Said::Tool).into_iter().collect(),
+            "agent_thought_chunk" => block_text(&update["content"])
+                .map(|text| AgentEvent::Thought { text })
+                .into_iter()
+                .collect(),
+            "tool_call" | "tool_call_update" => self
+                .update_tool_call(update)
+                .map(AgentEvent::Tool)
+                .into_iter()
+                .collect(),
             "plan" => {
                 let entries = update["entries"].as_array().into_iter().flatten();
                 let entries = entries.map(|it| PlanEntry {
                     text: it["content"].as_str().unwrap_or_default().to_owned(),
-                    status: word(&it["status"]).unwrap_or_default(),
+                    status: parse_name(&it["status"]).unwrap_or_default(),
                 });
-                vec![Said::Plan { entries: entries.collect() }]
+                vec![AgentEvent::Plan {
+                    entries: entries.collect(),
+                }]
             }
-            "usage_update" => self.filled(update),
-            "config_option_update" | "current_mode_update" => self.reconfigured(update),
+            "usage_update" => self.on_usage_update(update),
+            "config_option_update" | "current_mode_update" => self.on_config_update(update),
             "session_info_update" => {
-                self.told_aside(&update["_meta"]["codex"]);
+                self.on_codex_status(&update["_meta"]["codex"]);
                 vec![]
             }
             "notice" | "compaction_update" => {
-                let words = ["message", "text", "title", "status"].iter().find_map(|it| update[*it].as_str());
+                let words = ["message", "text", "title", "status"]
+                    .iter()
+                    .find_map(|it| update[*it].as_str());
                 let text = words.map_or_else(|| shorten(&update.to_string(), 300), str::to_owned);
-                vec![Said::Notice { text }]
+                vec![AgentEvent::Notice { text }]
             }
             // These are the user's own prompts, the available commands, and kinds that later
             // versions add.
@@ -83,107 +95,161 @@ impl Acp {
 
     /// Merges an update into the known tool call. Updates contain only changes and may come without
     /// an announcement.
-    fn tool(&mut self, update: &Value) -> Option<Tool> {
+    fn update_tool_call(&mut self, update: &Value) -> Option<ToolCall> {
         match &mut self.turn {
-            Some(turn) => merge(&mut turn.tools, update),
-            None => merge(&mut BTreeMap::new(), update),
+            Some(turn) => merge_tool_call(&mut turn.tool_calls, update),
+            None => merge_tool_call(&mut BTreeMap::new(), update),
         }
     }
 
-    fn filled(&mut self, update: &Value) -> Vec<Said> {
+    fn on_usage_update(&mut self, update: &Value) -> Vec<AgentEvent> {
         let mut said = Vec::new();
         if let (Some(used), Some(size)) = (update["used"].as_u64(), update["size"].as_u64())
             && size > 0
         {
-            said.push(Said::Context { used, size });
+            said.push(AgentEvent::Context { used, size });
         }
         let cost = &update["cost"];
-        let dollars = cost["currency"].as_str().is_none_or(|it| it.eq_ignore_ascii_case("usd"));
+        let dollars = cost["currency"]
+            .as_str()
+            .is_none_or(|it| it.eq_ignore_ascii_case("usd"));
         if let Some(amount) = cost["amount"].as_f64().filter(|_| dollars) {
-            said.extend(self.books.reach(Usage { micro_usd: Some(whole(amount * 1e6)), ..Usage::default() }));
+            said.extend(self.usage_total.raise_to(Usage {
+                micro_usd: Some(to_count(amount * 1e6)),
+                ..Usage::default()
+            }));
         }
         said
     }
 
     /// Processes an error or status that Codex's adapter reports only in a separate update.
-    fn told_aside(&mut self, codex: &Value) {
+    fn on_codex_status(&mut self, codex: &Value) {
         let Some(turn) = &mut self.turn else { return };
         if codex["error"].is_object() {
-            turn.aside = codex["error"].clone();
-            turn.broken |= turn.aside["willRetry"] != true;
+            turn.codex_error = codex["error"].clone();
+            turn.has_codex_failed |= turn.codex_error["willRetry"] != true;
         }
         match codex["threadStatus"]["type"].as_str() {
-            Some("systemError") => turn.broken = true,
-            Some("active") => turn.broken = false,
+            Some("systemError") => turn.has_codex_failed = true,
+            Some("active") => turn.has_codex_failed = false,
             _ => {}
         }
     }
 
-    pub(super) fn turn_answered(&mut self, outcome: Result<Value, Fault>, at: u64) -> Vec<Said> {
+    pub(super) fn on_prompt_response(
+        &mut self,
+        outcome: Result<Value, RpcError>,
+        at: u64,
+    ) -> Vec<AgentEvent> {
         let turn = self.turn.take().unwrap_or_default();
-        let mut said = self.asks.cancel();
+        let mut said = self.open_requests.cancel_all();
         let result = match outcome {
             Ok(result) => result,
-            Err(_) if turn.cancelled => {
-                return self.over(said, Some(Trouble::new(Class::Cancelled, "The turn was cancelled.")));
+            Err(_) if turn.is_cancelled => {
+                return self.end_turn(
+                    said,
+                    Some(ProgramFailure::new(
+                        FailureClass::Cancelled,
+                        "The turn was cancelled.",
+                    )),
+                );
             }
             Err(fault) => {
-                let trouble = Trouble::read(&fault.words(), Some(fault.code), &fault.data, at);
-                return self.over(said, Some(trouble));
+                let trouble =
+                    ProgramFailure::classify(&fault.full_text(), Some(fault.code), &fault.data, at);
+                return self.end_turn(said, Some(trouble));
             }
         };
-        let used = usage(&result);
+        let used = read_usage(&result);
         if let Some(used) = used {
-            said.extend(if self.quirks.cumulative { self.books.reach(used) } else { self.books.add(used) });
+            said.extend(if self.quirks.has_cumulative_usage {
+                self.usage_total.raise_to(used)
+            } else {
+                self.usage_total.add(used)
+            });
         }
         let reason = result["stopReason"].as_str().unwrap_or_default();
-        let Some(stop) = stop_of(reason) else {
-            let why = format!("The program ended its turn with {reason:?}, which is not part of the protocol.");
-            return self.over(said, Some(Trouble::new(Class::Crashed, why)));
+        let Some(stop) = parse_stop_reason(reason) else {
+            let why = format!(
+                "The program ended its turn with {reason:?}, which is not part of the protocol."
+            );
+            return self.end_turn(said, Some(ProgramFailure::new(FailureClass::Crashed, why)));
         };
         let trouble = match stop {
-            Stop::Cancelled => Some(Trouble::new(Class::Cancelled, "The turn was cancelled.")),
-            Stop::Refusal => Some(Trouble::new(Class::Refused, self.last_words("The model declined."))),
-            Stop::EndTurn => self.behind_the_smile(&turn, used.is_some(), at),
+            StopReason::Cancelled => Some(ProgramFailure::new(
+                FailureClass::Cancelled,
+                "The turn was cancelled.",
+            )),
+            StopReason::Refusal => Some(ProgramFailure::new(
+                FailureClass::Refused,
+                self.answer_or("The model declined."),
+            )),
+            StopReason::EndTurn => self.hidden_failure(&turn, used.is_some(), at),
             _ => None,
         };
         if trouble.is_some() {
-            return self.over(said, trouble);
+            return self.end_turn(said, trouble);
         }
-        self.last = Some(None);
-        said.push(Said::TurnEnded { stop, class: None, detail: self.words.text().to_owned() });
+        self.last_turn_failure = Some(None);
+        said.push(AgentEvent::TurnEnded {
+            stop,
+            class: None,
+            detail: self.answer.text().to_owned(),
+        });
         said
     }
 
     /// Returns the failure behind a turn that the program ended normally, if there is one.
-    fn behind_the_smile(&self, turn: &Turn, used: bool, at: u64) -> Option<Trouble> {
-        let words = self.words.text();
-        if turn.broken {
-            let told = ["additionalDetails", "message"].iter().find_map(|it| turn.aside[*it].as_str());
-            let words = if words.is_empty() { told.unwrap_or("The model's provider failed.") } else { words };
-            return Some(Trouble::read(words, None, &turn.aside, at));
+    fn hidden_failure(&self, turn: &AcpTurn, used: bool, at: u64) -> Option<ProgramFailure> {
+        let words = self.answer.text();
+        if turn.has_codex_failed {
+            let told = ["additionalDetails", "message"]
+                .iter()
+                .find_map(|it| turn.codex_error[*it].as_str());
+            let words = if words.is_empty() {
+                told.unwrap_or("The model's provider failed.")
+            } else {
+                words
+            };
+            return Some(ProgramFailure::classify(words, None, &turn.codex_error, at));
         }
-        let worked = turn.tools.values().any(|call| call.tool.status == ToolStatus::Completed);
+        let worked = turn
+            .tool_calls
+            .values()
+            .any(|call| call.tool.status == ToolStatus::Completed);
         let short = words.len() < 2000;
-        let failed = self.quirks.smiles && !used && !worked && short && of_text(words).is_some();
-        failed.then(|| Trouble::read(words, None, &Value::Null, at))
+        let failed = self.quirks.hides_failures
+            && !used
+            && !worked
+            && short
+            && class_from_text(words).is_some();
+        failed.then(|| ProgramFailure::classify(words, None, &Value::Null, at))
     }
 
-    fn last_words(&self, otherwise: &str) -> String {
-        let words = self.words.text();
-        if words.is_empty() { otherwise.to_owned() } else { words.to_owned() }
+    fn answer_or(&self, otherwise: &str) -> String {
+        let words = self.answer.text();
+        if words.is_empty() {
+            otherwise.to_owned()
+        } else {
+            words.to_owned()
+        }
     }
 
-    fn over(&mut self, mut said: Vec<Said>, trouble: Option<Trouble>) -> Vec<Said> {
-        said.extend(trouble.iter().flat_map(Trouble::ends_turn));
-        self.last = Some(trouble);
+    fn end_turn(
+        &mut self,
+        mut said: Vec<AgentEvent>,
+        trouble: Option<ProgramFailure>,
+    ) -> Vec<AgentEvent> {
+        said.extend(trouble.iter().flat_map(ProgramFailure::turn_end_events));
+        self.last_turn_failure = Some(trouble);
         said
     }
 }
 
 /// Returns the usage of a turn, if the answer contains it.
-fn usage(result: &Value) -> Option<Usage> {
-    let count = |from: &Value, names: &[&str]| names.iter().find_map(|it| from[*it].as_u64()).unwrap_or(0);
+fn read_usage(result: &Value) -> Option<Usage> {
+    let count =
+        |from: &Value, names: &[&str]| names.iter().find_map(|it| from[*it].as_u64()).unwrap_or(0);
     let used = &result["usage"];
     if used.is_object() {
         return Some(Usage {
@@ -203,23 +269,29 @@ fn usage(result: &Value) -> Option<Usage> {
 }
 
 /// Returns the text of a content block.
-fn content(block: &Value) -> Option<String> {
+fn block_text(block: &Value) -> Option<String> {
     match block["type"].as_str() {
-        Some("text") => block["text"].as_str().filter(|it| !it.is_empty()).map(str::to_owned),
+        Some("text") => block["text"]
+            .as_str()
+            .filter(|it| !it.is_empty())
+            .map(str::to_owned),
         Some("resource_link") => block["uri"].as_str().map(|it| format!("[{it}]")),
         _ => None,
     }
 }
 
 /// Reads a value whose protocol name is also its name in Regatta.
-fn word<T: DeserializeOwned>(value: &Value) -> Option<T> {
+fn parse_name<T: DeserializeOwned>(value: &Value) -> Option<T> {
     serde_json::from_value(value.clone()).ok()
 }
 
 /// Merges a `tool_call`, a `tool_call_update` or the tool call of a permission request.
-pub(super) fn merge(tools: &mut BTreeMap<String, KnownCall>, update: &Value) -> Option<Tool> {
+pub(super) fn merge_tool_call(
+    tools: &mut BTreeMap<String, ToolCallState>,
+    update: &Value,
+) -> Option<ToolCall> {
     let id = update["toolCallId"].as_str()?;
-    let KnownCall { tool, texts } = tools.entry(id.to_owned()).or_default();
+    let ToolCallState { tool, texts } = tools.entry(id.to_owned()).or_default();
     if tool.id.is_empty() {
         id.clone_into(&mut tool.id);
     }
@@ -228,30 +300,36 @@ pub(super) fn merge(tools: &mut BTreeMap<String, KnownCall>, update: &Value) -> 
     }
     // An unknown kind becomes "other".
     if update["kind"].is_string() {
-        tool.kind = word::<ToolKind>(&update["kind"]).unwrap_or_default();
+        tool.kind = parse_name::<ToolKind>(&update["kind"]).unwrap_or_default();
     }
-    tool.status = word(&update["status"]).unwrap_or(tool.status);
+    tool.status = parse_name(&update["status"]).unwrap_or(tool.status);
     let input = &update["rawInput"];
-    if tool.kind == ToolKind::Other && !update["kind"].is_string() && names_command(input) {
+    if tool.kind == ToolKind::Other && !update["kind"].is_string() && has_command(input) {
         tool.kind = ToolKind::Execute;
     }
     read_input(tool, input);
-    let mut add_path = |path: Option<&str>| add(&mut tool.paths, path.unwrap_or_default());
-    update["locations"].as_array().into_iter().flatten().for_each(|it| add_path(it["path"].as_str()));
+    let mut add_path = |path: Option<&str>| push_unique(&mut tool.paths, path.unwrap_or_default());
+    update["locations"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .for_each(|it| add_path(it["path"].as_str()));
     let blocks = update["content"].as_array().into_iter().flatten();
     let mut found = Vec::new();
     for (nth, block) in blocks.enumerate() {
         add_path(block["path"].as_str());
-        let Some(mut text) = content(&block["content"]) else { continue };
-        if continues(update, nth)
+        let Some(mut text) = block_text(&block["content"]) else {
+            continue;
+        };
+        if is_continuation(update, nth)
             && let Some(before) = texts.get(found.len())
         {
             text.insert_str(0, before);
         }
-        found.push(shorten(&text, OUTPUT));
+        found.push(shorten(&text, MAX_TOOL_OUTPUT_CHARS));
     }
     if !found.is_empty() {
-        tool.output = Some(shorten(found.join("\n").trim_end(), OUTPUT));
+        tool.output = Some(shorten(found.join("\n").trim_end(), MAX_TOOL_OUTPUT_CHARS));
         *texts = found;
     }
     Some(tool.clone())
@@ -259,7 +337,12 @@ pub(super) fn merge(tools: &mut BTreeMap<String, KnownCall>, update: &Value) -> 
 
 /// Returns whether the journal has only the continuation of this block of an update (see
 /// `shim/tool_output.rs`).
-fn continues(update: &Value, block: usize) -> bool {
-    let pointers = update["_meta"]["regatta"][CONTINUES].as_array().into_iter().flatten();
-    pointers.filter_map(Value::as_str).any(|pointer| pointer == format!("/content/{block}/content/text"))
+fn is_continuation(update: &Value, block: usize) -> bool {
+    let pointers = update["_meta"]["regatta"][CONTINUES_FIELD]
+        .as_array()
+        .into_iter()
+        .flatten();
+    pointers
+        .filter_map(Value::as_str)
+        .any(|pointer| pointer == format!("/content/{block}/content/text"))
 }

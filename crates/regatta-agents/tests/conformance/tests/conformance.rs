@@ -32,7 +32,8 @@ fn within(ours: &Value, theirs: &Value, place: &str) {
                     matches!(value, Value::Null | Value::Bool(false)) || *value == json!([]) || *value == json!({});
                 match theirs.get(name) {
                     Some(other) => within(value, other, &format!("{place}.{name}")),
-                    None => assert!(nothing, "{place}.{name} = {value} is lost: the protocol does not know it"),
+                    None => assert!(nothing, "{place}.{name} = {value} is lost: the protocol does \
+                        not know it"),
                 }
             }
         }

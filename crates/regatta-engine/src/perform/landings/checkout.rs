@@ -13,42 +13,58 @@ use regatta_core::command::{Actor, Command, Request};
 use regatta_core::ids::LandingId;
 
 use crate::Engine;
-use crate::perform::LOOK_UP;
+use crate::perform::POLL_INTERVAL;
 
 /// The properties of a file that change when somebody writes, replaces, creates or removes it.
-type Sign = Option<(u64, u64, i64, i64)>;
+type WatchedFileStamp = Option<(u64, u64, i64, i64)>;
 
-fn sign(path: &Path) -> Sign {
-    fs::symlink_metadata(path).ok().map(|found| (found.ino(), found.size(), found.mtime(), found.mtime_nsec()))
+fn file_stamp(path: &Path) -> WatchedFileStamp {
+    fs::symlink_metadata(path)
+        .ok()
+        .map(|found| (found.ino(), found.size(), found.mtime(), found.mtime_nsec()))
 }
 
 /// The files that are watched: the blocking ones, and those that git writes on a commit or a stash.
-pub(super) struct Watched {
+pub(super) struct WatchedFiles {
     files: Vec<PathBuf>,
-    before: Vec<Sign>,
+    stamps: Vec<WatchedFileStamp>,
 }
 
-impl Watched {
-    pub(super) fn new(top: &Path, paths: &[String]) -> Watched {
-        let of_git = [".git/index", ".git/HEAD"].iter().map(|name| top.join(name));
-        let files: Vec<PathBuf> = paths.iter().map(|path| top.join(path)).chain(of_git).collect();
-        let before = files.iter().map(|file| sign(file)).collect();
-        Watched { files, before }
+impl WatchedFiles {
+    pub(super) fn new(top: &Path, paths: &[String]) -> WatchedFiles {
+        let of_git = [".git/index", ".git/HEAD"]
+            .iter()
+            .map(|name| top.join(name));
+        let files: Vec<PathBuf> = paths
+            .iter()
+            .map(|path| top.join(path))
+            .chain(of_git)
+            .collect();
+        let stamps = files.iter().map(|file| file_stamp(file)).collect();
+        WatchedFiles { files, stamps }
     }
 
     fn has_changed(&self) -> bool {
-        self.files.iter().map(|file| sign(file)).ne(self.before.iter().copied())
+        self.files
+            .iter()
+            .map(|file| file_stamp(file))
+            .ne(self.stamps.iter().copied())
     }
 }
 
 /// Watches until none of these landings is held any longer, and has them tried again when a file
 /// changes.
-pub(super) fn watch(engine: &Engine, landings: Vec<LandingId>, watched: Watched) {
+pub(super) fn watch_files(engine: &Engine, landings: Vec<LandingId>, watched: WatchedFiles) {
     let it = engine.clone();
-    engine.spawn("checkout", move || {
+    engine.spawn_thread("checkout", move || {
         while !it.is_stopping() {
             let board = it.board();
-            let is_held = |id: &&LandingId| board.landings.get(*id).is_some_and(|landing| landing.held.is_some());
+            let is_held = |id: &&LandingId| {
+                board
+                    .landings
+                    .get(*id)
+                    .is_some_and(|landing| landing.held.is_some())
+            };
             let held: Vec<LandingId> = landings.iter().filter(is_held).copied().collect();
             if held.is_empty() {
                 return;
@@ -56,13 +72,17 @@ pub(super) fn watch(engine: &Engine, landings: Vec<LandingId>, watched: Watched)
             if watched.has_changed() {
                 for landing in held {
                     let command = Command::ReportCheckout { landing };
-                    if let Err(error) = it.submit(Request { by: Actor::Regatta, key: None, command }) {
+                    if let Err(error) = it.submit(Request {
+                        by: Actor::Regatta,
+                        key: None,
+                        command,
+                    }) {
                         tracing::debug!(%landing, "could not report a changed checkout: {error}");
                     }
                 }
                 return;
             }
-            std::thread::sleep(LOOK_UP);
+            std::thread::sleep(POLL_INTERVAL);
         }
     });
 }
@@ -80,19 +100,29 @@ mod tests {
         fs::write(top.join("a.txt"), "mine").unwrap();
         let paths = ["a.txt".to_owned(), "new.txt".to_owned()];
         let acts: [(&str, &dyn Fn()); 4] = [
-            ("edited", &|| fs::write(top.join("a.txt"), "mine again").unwrap()),
+            ("edited", &|| {
+                fs::write(top.join("a.txt"), "mine again").unwrap()
+            }),
             ("removed", &|| fs::remove_file(top.join("a.txt")).unwrap()),
             ("made", &|| fs::write(top.join("new.txt"), "").unwrap()),
-            ("staged", &|| fs::write(top.join(".git/index"), "23").unwrap()),
+            ("staged", &|| {
+                fs::write(top.join(".git/index"), "23").unwrap()
+            }),
         ];
         for (what, act) in acts {
-            let watched = Watched::new(top, &paths);
-            assert!(!watched.has_changed(), "a change was noticed before the file was {what}");
+            let watched = WatchedFiles::new(top, &paths);
+            assert!(
+                !watched.has_changed(),
+                "a change was noticed before the file was {what}"
+            );
             act();
             assert!(watched.has_changed(), "{what}");
         }
-        let watched = Watched::new(top, &paths);
+        let watched = WatchedFiles::new(top, &paths);
         fs::write(top.join("other.txt"), "x").unwrap();
-        assert!(!watched.has_changed(), "a change of another file was noticed");
+        assert!(
+            !watched.has_changed(),
+            "a change of another file was noticed"
+        );
     }
 }

@@ -6,63 +6,100 @@
 use std::collections::BTreeMap;
 
 use regatta_core::ids::{CommitId, TaskId};
-use regatta_core::landing::Dropped;
-use regatta_core::project::OnConflict;
-use regatta_core::task::{SettledPath, Status, Task};
+use regatta_core::landing::DroppedSides;
+use regatta_core::project::ConflictPolicy;
+use regatta_core::task::{SettledPath, Task, TaskStatus};
 
 use crate::Engine;
-use crate::ports::git::{Repo, Settled, Side, Trial};
+use crate::ports::git::{MergeSide, OwnershipMerge, ProjectRepo, TrialMerge};
 use crate::ports::store::TaskFilter;
 
-use super::{Member, Train, signed};
+use super::{TrialBatch, TrialMember, landing_authorship};
 
 /// The largest number of newest tasks that are searched for other changes of a file.
-const LOOKED_AT: usize = 1_000;
+const MAX_TASKS_SEARCHED: usize = 1_000;
 
 /// A conflict that ownership resolved.
-pub(super) struct Found {
-    pub(super) trial: Trial,
-    pub(super) dropped: Option<Dropped>,
+pub(super) struct ResolvedConflict {
+    pub(super) trial: TrialMerge,
+    pub(super) dropped: Option<DroppedSides>,
     pub(super) sides: Vec<SettledPath>,
 }
 
 /// Resolves a conflict with the trunk by ownership. Returns `None` where the project resolves
 /// conflicts in another way.
-pub(super) fn settle(
+pub(super) fn resolve_by_ownership(
     engine: &Engine,
-    train: &Train,
-    member: &Member,
+    train: &TrialBatch,
+    member: &TrialMember,
     (tip, paths): (&CommitId, &[String]),
-) -> Result<Option<Found>, String> {
-    if train.project.settings.landing.on_conflict != OnConflict::Ownership || member.landing.reverts {
+) -> Result<Option<ResolvedConflict>, String> {
+    if train.project.settings.landing.on_conflict != ConflictPolicy::Ownership
+        || member.landing.reverts
+    {
         return Ok(None);
     }
     let submission = &member.landing.submission;
     let since = landed_since(engine, &train.repo, &submission.base)?;
-    let sides: BTreeMap<String, Side> =
-        paths.iter().map(|path| (path.clone(), side(path, &member.task, &since))).collect();
-    let signed = signed(train, member);
-    let settled = engine.shared.git.merge_with_ownership(&train.repo, tip, &submission.commit, &sides, &signed);
-    let Settled { trial, dropped } = settled.map_err(|it| it.to_string())?;
-    let dropped = dropped.map(|it| Dropped { reference: it.reference, commit: it.commit, paths: it.paths });
-    let of = |(path, side): (String, Side)| SettledPath { path, is_trunks: side == Side::Trunk };
-    Ok(Some(Found { trial, dropped, sides: sides.into_iter().map(of).collect() }))
+    let sides: BTreeMap<String, MergeSide> = paths
+        .iter()
+        .map(|path| (path.clone(), winning_side(path, &member.task, &since)))
+        .collect();
+    let signed = landing_authorship(train, member);
+    let settled = engine.shared.git.merge_with_ownership(
+        &train.repo,
+        tip,
+        &submission.commit,
+        &sides,
+        &signed,
+    );
+    let OwnershipMerge { trial, dropped } = settled.map_err(|it| it.to_string())?;
+    let dropped = dropped.map(|it| DroppedSides {
+        reference: it.reference,
+        commit: it.commit,
+        paths: it.paths,
+    });
+    let of = |(path, side): (String, MergeSide)| SettledPath {
+        path,
+        is_trunks: side == MergeSide::Trunk,
+    };
+    Ok(Some(ResolvedConflict {
+        trial,
+        dropped,
+        sides: sides.into_iter().map(of).collect(),
+    }))
 }
 
 /// Returns the tasks that landed after `base`, oldest first.
-pub(crate) fn landed_since(engine: &Engine, repo: &Repo, base: &CommitId) -> Result<Vec<Task>, String> {
+pub(crate) fn landed_since(
+    engine: &Engine,
+    repo: &ProjectRepo,
+    base: &CommitId,
+) -> Result<Vec<Task>, String> {
     let newest = engine.board().counters.task;
     let filter = TaskFilter {
         project: Some(repo.project.clone()),
-        statuses: vec![Status::Completed],
-        after: newest.checked_sub(LOOKED_AT as u64).filter(|it| *it > 0).map(TaskId),
-        limit: LOOKED_AT,
+        statuses: vec![TaskStatus::Completed],
+        after: newest
+            .checked_sub(MAX_TASKS_SEARCHED as u64)
+            .filter(|it| *it > 0)
+            .map(TaskId),
+        limit: MAX_TASKS_SEARCHED,
         ..TaskFilter::default()
     };
     let mut found = Vec::new();
-    for task in engine.history().tasks(&filter).map_err(|it| it.to_string())? {
+    for task in engine
+        .history()
+        .tasks(&filter)
+        .map_err(|it| it.to_string())?
+    {
         let Some(landed) = &task.landed else { continue };
-        if !engine.shared.git.contains(repo, base, landed).map_err(|it| it.to_string())? {
+        if !engine
+            .shared
+            .git
+            .contains(repo, base, landed)
+            .map_err(|it| it.to_string())?
+        {
             found.push(task);
         }
     }
@@ -71,9 +108,17 @@ pub(crate) fn landed_since(engine: &Engine, repo: &Repo, base: &CommitId) -> Res
 
 /// Returns the side whose version is taken: the trunk's if only a task that landed since owns the
 /// file, otherwise the branch's.
-fn side(path: &str, task: &Task, since: &[Task]) -> Side {
+fn winning_side(path: &str, task: &Task, since: &[Task]) -> MergeSide {
     let owns = |it: &Task| it.files.iter().any(|it| it.matches(path));
-    let touched = |it: &&Task| it.submission.as_ref().is_some_and(|it| it.changed.iter().any(|it| it == path));
+    let touched = |it: &&Task| {
+        it.submission
+            .as_ref()
+            .is_some_and(|it| it.changed.iter().any(|it| it == path))
+    };
     let theirs = since.iter().filter(touched).any(owns);
-    if theirs && !owns(task) { Side::Trunk } else { Side::Change }
+    if theirs && !owns(task) {
+        MergeSide::Trunk
+    } else {
+        MergeSide::Change
+    }
 }

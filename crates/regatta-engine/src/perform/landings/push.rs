@@ -2,62 +2,85 @@
 //!
 //! A failed push is tried again with a growing pause until the remote has the commit, and the board
 //! records the reason. Commits that only the remote has are brought in by the queue: see
-//! `landing::join` in core.
+//! `landing::remote_sync` in core.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use regatta_core::command::{Actor, Command, Request};
-use regatta_core::conversation::{Ask, Pushed};
+use regatta_core::conversation::{ConversationCommand, PushedWork};
 use regatta_core::effect::EffectKey;
 use regatta_core::ids::{BranchName, CommitId, ConversationId, ProjectName};
-use regatta_core::landing::join::Diverged;
+use regatta_core::landing::remote_sync::DivergedRemote;
 
-use crate::ports::git::{GitError, Push, Repo};
+use crate::ports::git::{GitError, ProjectRepo, PushResult};
 use crate::{Engine, failpoint};
 
-use super::super::{LOOK_UP, report};
+use super::super::{POLL_INTERVAL, report_effect};
 
-/// The first pause after a failed push. It doubles up to [`AGAIN_AT_MOST`].
-const AGAIN: Duration = Duration::from_secs(5);
-const AGAIN_AT_MOST: Duration = Duration::from_secs(300);
+/// The first pause after a failed push. It doubles up to [`MAX_RETRY_DELAY`].
+const RETRY_DELAY: Duration = Duration::from_secs(5);
+const MAX_RETRY_DELAY: Duration = Duration::from_secs(300);
 
 /// The newest push of each project, which includes the commits of all earlier ones.
 #[derive(Default)]
-pub(crate) struct Pushes(Mutex<BTreeMap<ProjectName, EffectKey>>);
+pub(crate) struct LatestPushes(Mutex<BTreeMap<ProjectName, EffectKey>>);
 
-impl Pushes {
+impl LatestPushes {
     /// Records that a push was requested.
-    fn note(&self, project: &ProjectName, key: EffectKey) {
+    fn record(&self, project: &ProjectName, key: EffectKey) {
         let mut latest = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let known = latest.entry(project.clone()).or_insert(key);
         *known = key.max(*known);
     }
 
     fn is_latest(&self, project: &ProjectName, key: EffectKey) -> bool {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).get(project) == Some(&key)
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .get(project)
+            == Some(&key)
     }
 }
 
 /// Performs `Effect::PushTrunk`: pushes a commit of the trunk, unless a later push includes it.
-pub(crate) fn push_trunk(engine: &Engine, key: EffectKey, project: &ProjectName, commit: &CommitId) {
-    failpoint::at("push.begin");
+pub(crate) fn push_trunk(
+    engine: &Engine,
+    key: EffectKey,
+    project: &ProjectName,
+    commit: &CommitId,
+) {
+    failpoint::hit("push.begin");
     let pushes = &engine.shared.pushes;
-    pushes.note(project, key);
-    let mut pause = AGAIN;
+    pushes.record(project, key);
+    let mut pause = RETRY_DELAY;
     let done = loop {
         let board = engine.board();
-        let wanted = board.projects.get(project).and_then(|it| Some((it, it.settings.landing.push.clone()?)));
+        let wanted = board
+            .projects
+            .get(project)
+            .and_then(|it| Some((it, it.settings.landing.push.clone()?)));
         let Some((it, remote)) = wanted.filter(|_| pushes.is_latest(project, key)) else {
             break Command::ReportPerformed;
         };
-        match try_once(engine, &Repo::of(it), &remote, commit).unwrap_or_else(|error| Err(in_full(&error))) {
+        match push_once(engine, &ProjectRepo::from_project(it), &remote, commit)
+            .unwrap_or_else(|error| Err(describe_git_error(&error)))
+        {
             Ok(command) => break command,
             Err(reason) => {
                 let (project, commit) = (project.clone(), commit.clone());
-                let command = Command::ReportPushed { project, remote, commit, trouble: Some(reason) };
-                if let Err(failure) = engine.submit(Request { by: Actor::Regatta, key: None, command }) {
+                let command = Command::ReportPushed {
+                    project,
+                    remote,
+                    commit,
+                    failure: Some(reason),
+                };
+                if let Err(failure) = engine.submit(Request {
+                    by: Actor::Regatta,
+                    key: None,
+                    command,
+                }) {
                     tracing::warn!("could not record a failed push: {failure:?}");
                 }
             }
@@ -67,12 +90,12 @@ pub(crate) fn push_trunk(engine: &Engine, key: EffectKey, project: &ProjectName,
             if engine.is_stopping() {
                 return; // the effect stays in the outbox, and the next start continues it
             }
-            std::thread::sleep(LOOK_UP);
+            std::thread::sleep(POLL_INTERVAL);
         }
-        pause = (pause * 2).min(AGAIN_AT_MOST);
+        pause = (pause * 2).min(MAX_RETRY_DELAY);
     };
-    failpoint::at("push.pushed");
-    report(engine, key, done);
+    failpoint::hit("push.pushed");
+    report_effect(engine, key, done);
 }
 
 /// Performs `Effect::PushBranch`: pushes the branch of a conversation. A failure is posted in its
@@ -80,26 +103,58 @@ pub(crate) fn push_trunk(engine: &Engine, key: EffectKey, project: &ProjectName,
 pub(crate) fn push_branch(engine: &Engine, key: EffectKey, id: ConversationId, commit: &CommitId) {
     let board = engine.board();
     let wanted = board.conversations.get(&id).and_then(|it| {
-        let work = it.turns.iter().rev().find_map(|it| it.work.as_ref()).filter(|it| it.commit == *commit)?;
-        Some((board.projects.get(&it.project)?, BranchName::new(&work.branch).ok()?))
+        let work = it
+            .turns
+            .iter()
+            .rev()
+            .find_map(|it| it.work.as_ref())
+            .filter(|it| it.commit == *commit)?;
+        Some((
+            board.projects.get(&it.project)?,
+            BranchName::new(&work.branch).ok()?,
+        ))
     });
-    let Some((project, branch)) = wanted else { return report(engine, key, Command::ReportPerformed) };
-    let remote = project.settings.landing.push.clone().unwrap_or_else(|| "origin".into());
-    let trouble = match engine.shared.git.push_branch(&Repo::of(project), &remote, &branch, commit) {
-        Ok(Push::Pushed) => None,
-        Ok(Push::NonFastForward) => Some("the remote rejects a force-push of this branch".to_owned()),
-        Ok(Push::Failed(reason)) => Some(reason),
-        Err(error) => Some(in_full(&error)),
+    let Some((project, branch)) = wanted else {
+        return report_effect(engine, key, Command::ReportPerformed);
     };
-    let pushed = Pushed { commit: commit.clone(), trouble };
-    report(engine, key, Command::Converse(Box::new(Ask::Push { conversation: id, pushed })));
+    let remote = project
+        .settings
+        .landing
+        .push
+        .clone()
+        .unwrap_or_else(|| "origin".into());
+    let trouble = match engine.shared.git.push_branch(
+        &ProjectRepo::from_project(project),
+        &remote,
+        &branch,
+        commit,
+    ) {
+        Ok(PushResult::Pushed) => None,
+        Ok(PushResult::NonFastForward) => {
+            Some("the remote rejects a force-push of this branch".to_owned())
+        }
+        Ok(PushResult::Failed(reason)) => Some(reason),
+        Err(error) => Some(describe_git_error(&error)),
+    };
+    let pushed = PushedWork {
+        commit: commit.clone(),
+        failure: trouble,
+    };
+    report_effect(
+        engine,
+        key,
+        Command::Converse(Box::new(ConversationCommand::ReportPush {
+            conversation: id,
+            pushed,
+        })),
+    );
 }
 
 /// Pushes once. Returns the report when nothing is left to do, or the reason why the push must be
 /// tried again.
-fn try_once(
+fn push_once(
     engine: &Engine,
-    repo: &Repo,
+    repo: &ProjectRepo,
     remote: &str,
     commit: &CommitId,
 ) -> Result<Result<Command, String>, GitError> {
@@ -107,24 +162,37 @@ fn try_once(
     let project = repo.project.clone();
     // The commit is no longer on the trunk, or it was rebased there. Its replacement is pushed by
     // the landing that made it, and a commit that is not on the trunk is not pushed at all.
-    if !git.holds(repo, commit)? {
+    if !git.contains_exactly(repo, commit)? {
         return Ok(Ok(Command::ReportPerformed));
     }
     let found = match git.push(repo, remote, commit)? {
-        Push::Pushed => {
+        PushResult::Pushed => {
             let (remote, commit) = (remote.to_owned(), commit.clone());
-            Ok(Command::ReportPushed { project, remote, commit, trouble: None })
+            Ok(Command::ReportPushed {
+                project,
+                remote,
+                commit,
+                failure: None,
+            })
         }
-        Push::NonFastForward => {
-            let found = git.upstream(repo, remote)?;
-            let found = Diverged { remote: remote.to_owned(), tip: found.tip, changed: found.changed };
-            Ok(Command::ReportDiverged { project, commit: commit.clone(), found })
+        PushResult::NonFastForward => {
+            let found = git.fetch_upstream(repo, remote)?;
+            let found = DivergedRemote {
+                remote: remote.to_owned(),
+                tip: found.tip,
+                changed: found.changed,
+            };
+            Ok(Command::ReportDiverged {
+                project,
+                commit: commit.clone(),
+                found,
+            })
         }
-        Push::Failed(reason) => Err(reason),
+        PushResult::Failed(reason) => Err(reason),
     };
     Ok(found)
 }
 
-fn in_full(error: &GitError) -> String {
+fn describe_git_error(error: &GitError) -> String {
     format!("{error} {}", error.hint)
 }

@@ -13,84 +13,116 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use regatta_core::claim::{Acquire, Acquired, Mode, Owner};
-use regatta_core::command::{Actor, Command, Outcome, Request};
+use regatta_core::claim::{Acquire, Acquired, ClaimMode, ClaimOwner};
+use regatta_core::command::{Actor, Command, CommandOutcome, Request};
 use regatta_core::effect::EffectKey;
 use regatta_core::ids::{AgentName, ClaimId, ProjectName, TaskId};
 use regatta_core::pattern::Uri;
 use regatta_core::project::Project;
 
-use crate::{Engine, Failure};
+use crate::{CommandFailure, Engine};
 
 use super::super::block_on_until;
-use super::after::{CommandEnd, Landed, is_due, post, run, tell};
+use super::after_landing::{
+    CommandEnd, LandedTask, is_release_due, post_message, post_warning, run_command_once,
+};
 
 /// The duration of one wait for the claim, after which the claim is requested again.
 const CLAIM_WAIT: Duration = Duration::from_secs(600);
 /// The pause after a refusal, before the claim is requested again.
-const RETRY_PAUSE: Duration = Duration::from_secs(1);
+const RETRY_DELAY: Duration = Duration::from_secs(1);
 
 /// A landing that needs a release. Later landings are greater.
-type Entry = (EffectKey, TaskId);
+type ReleaseEntry = (EffectKey, TaskId);
 
 /// The releases of all projects that this daemon knows.
 #[derive(Default)]
 pub(crate) struct Releases {
-    of_project: Mutex<BTreeMap<ProjectName, ProjectReleases>>,
+    by_project: Mutex<BTreeMap<ProjectName, ProjectReleases>>,
 }
 
 #[derive(Default)]
 struct ProjectReleases {
     /// The landings whose release waits or is being made.
-    open: BTreeSet<Entry>,
+    pending: BTreeSet<ReleaseEntry>,
     /// The newest landing whose release was made.
-    made: Option<Entry>,
+    last_made: Option<ReleaseEntry>,
 }
 
 impl Releases {
-    fn change<T>(&self, project: &ProjectName, act: impl FnOnce(&mut ProjectReleases) -> T) -> T {
-        let mut of_project = self.of_project.lock().unwrap_or_else(PoisonError::into_inner);
+    fn with_project<T>(
+        &self,
+        project: &ProjectName,
+        act: impl FnOnce(&mut ProjectReleases) -> T,
+    ) -> T {
+        let mut of_project = self
+            .by_project
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         act(of_project.entry(project.clone()).or_default())
     }
 
     /// Returns the landing whose release covers `entry`: a newer one that waits, or one whose
     /// release was already made.
-    fn covering(&self, project: &ProjectName, entry: Entry) -> Option<TaskId> {
-        let newest = self.change(project, |releases| releases.open.last().copied().max(releases.made));
-        newest.filter(|newest| *newest > entry).map(|newest| newest.1)
+    fn covering_task(&self, project: &ProjectName, entry: ReleaseEntry) -> Option<TaskId> {
+        let newest = self.with_project(project, |releases| {
+            releases.pending.last().copied().max(releases.last_made)
+        });
+        newest
+            .filter(|newest| *newest > entry)
+            .map(|newest| newest.1)
     }
 }
 
 /// Makes the release that a landing needs, or finds that another release covers it. Returns `false`
 /// if the daemon stops first; the next daemon then tries again.
 #[must_use]
-pub(super) fn release(engine: &Engine, project: &Arc<Project>, landed: &Landed, key: EffectKey, command: &str) -> bool {
+pub(super) fn release(
+    engine: &Engine,
+    project: &Arc<Project>,
+    landed: &LandedTask,
+    key: EffectKey,
+    command: &str,
+) -> bool {
     let releases = &engine.shared.releases;
     let entry = (key, landed.task);
-    releases.change(&project.name, |releases| releases.open.insert(entry));
+    releases.with_project(&project.name, |releases| releases.pending.insert(entry));
     let is_settled = release_in_turn(engine, project, landed, key, command);
-    releases.change(&project.name, |releases| releases.open.remove(&entry));
+    releases.with_project(&project.name, |releases| releases.pending.remove(&entry));
     is_settled
 }
 
 /// Waits for the release claim, then makes the release unless another one covers the landing.
-fn release_in_turn(engine: &Engine, project: &Arc<Project>, landed: &Landed, key: EffectKey, command: &str) -> bool {
-    let Some(turn) = wait_for_turn(engine, project, landed) else { return false };
+fn release_in_turn(
+    engine: &Engine,
+    project: &Arc<Project>,
+    landed: &LandedTask,
+    key: EffectKey,
+    command: &str,
+) -> bool {
+    let Some(turn) = wait_for_turn(engine, project, landed) else {
+        return false;
+    };
     let task = landed.task;
     let releases = &engine.shared.releases;
-    match releases.covering(&project.name, (key, task)).filter(|_| !turn.has_begun) {
+    match releases
+        .covering_task(&project.name, (key, task))
+        .filter(|_| !turn.has_begun)
+    {
         Some(newer) => {
             let text = format!("The release after {newer} covers {task}, which landed before it.");
-            post(engine, project, "coord:release", &text);
+            post_message(engine, project, "coord:release", &text);
         }
-        None if turn.has_waited && !is_due(engine, project, landed) => {
+        None if turn.has_waited && !is_release_due(engine, project, landed) => {
             let text = format!("{task} is in a release that was made in the meantime.");
-            post(engine, project, "coord:release", &text);
+            post_message(engine, project, "coord:release", &text);
         }
         None => {
-            match run(engine, project, landed, (command, format!("release-{key}"))) {
+            match run_command_once(engine, project, landed, (command, format!("release-{key}"))) {
                 CommandEnd::Passed => {
-                    releases.change(&project.name, |releases| releases.made = releases.made.max(Some((key, task))));
+                    releases.with_project(&project.name, |releases| {
+                        releases.last_made = releases.last_made.max(Some((key, task)))
+                    });
                 }
                 CommandEnd::Failed | CommandEnd::Stopped => {}
                 // The claim is not released, so that the next daemon knows that the command may
@@ -99,8 +131,12 @@ fn release_in_turn(engine: &Engine, project: &Arc<Project>, landed: &Landed, key
             }
         }
     }
-    let Turn { claim, token, .. } = turn;
-    let done = Request { by: Actor::Regatta, key: None, command: Command::Release { claim, token } };
+    let ReleaseTurn { claim, token, .. } = turn;
+    let done = Request {
+        by: Actor::Regatta,
+        key: None,
+        command: Command::Release { claim, token },
+    };
     if let Err(failure) = engine.submit(done) {
         tracing::debug!(%claim, "could not end the release claim: {failure:?}");
     }
@@ -108,7 +144,7 @@ fn release_in_turn(engine: &Engine, project: &Arc<Project>, landed: &Landed, key
 }
 
 /// The release claim, held for one landing.
-struct Turn {
+struct ReleaseTurn {
     claim: ClaimId,
     token: u64,
     /// True if another release held the claim before, and may have been made.
@@ -118,50 +154,75 @@ struct Turn {
 }
 
 /// Waits until this landing holds the release claim. Returns `None` if the daemon stops.
-fn wait_for_turn(engine: &Engine, project: &Arc<Project>, landed: &Landed) -> Option<Turn> {
+fn wait_for_turn(
+    engine: &Engine,
+    project: &Arc<Project>,
+    landed: &LandedTask,
+) -> Option<ReleaseTurn> {
     let name = format!("regatta/release-{}", landed.task);
-    let owner = Owner::Agent(AgentName::new(&name).expect("a name with a task's id is valid"));
+    let owner = ClaimOwner::Agent(AgentName::new(&name).expect("a name with a task's id is valid"));
     let board = engine.board();
-    let own = board.claims_of(&owner).into_iter().find_map(|claim| board.claims.get(&claim));
+    let own = board
+        .claims_of(&owner)
+        .into_iter()
+        .find_map(|claim| board.claims.get(&claim));
     if let Some(own) = own {
-        return Some(Turn { claim: own.id, token: own.token, has_waited: false, has_begun: true });
+        return Some(ReleaseTurn {
+            claim: own.id,
+            token: own.token,
+            has_waited: false,
+            has_begun: true,
+        });
     }
     let mut has_waited = false;
     let mut has_told = false;
     while !engine.is_stopping() {
         let ask = Acquire {
             owner: owner.clone(),
-            uris: vec![Uri::of_release(&project.name)],
-            mode: Mode::Exclusive,
+            uris: vec![Uri::for_release(&project.name)],
+            mode: ClaimMode::Exclusive,
             ttl_ms: project.validation_timeout_ms + 60_000,
             wait_ms: 0,
             memo: format!("the release after {}", landed.task),
         };
         // The first request does not wait, to find out whether another release is being made.
-        let wait_ms = if has_waited { CLAIM_WAIT.as_millis() as u64 } else { 0 };
+        let wait_ms = if has_waited {
+            CLAIM_WAIT.as_millis() as u64
+        } else {
+            0
+        };
         let asked = engine.acquire(Actor::Regatta, None, Acquire { wait_ms, ..ask });
         match block_on_until(asked, Instant::now() + CLAIM_WAIT + Duration::from_secs(5)) {
             Some(Ok(reply)) => match reply.outcome {
-                Outcome::Claim(Acquired::Granted { claim, token, .. }) => {
-                    return Some(Turn { claim, token, has_waited, has_begun: false });
+                CommandOutcome::Claim(Acquired::Granted { claim, token, .. }) => {
+                    return Some(ReleaseTurn {
+                        claim,
+                        token,
+                        has_waited,
+                        has_begun: false,
+                    });
                 }
                 other => {
-                    tracing::error!(task = %landed.task, "unexpected answer to the request for the release claim: {other:?}")
+                    tracing::error!(task = %landed.task, "unexpected answer to the request for \
+                        the release claim: {other:?}")
                 }
             },
-            Some(Err(Failure::Stopping)) => return None,
+            Some(Err(CommandFailure::Stopping)) => return None,
             Some(Err(_)) if !has_waited => {
                 has_waited = true;
                 continue;
             }
             Some(Err(failure)) if !has_told => {
-                let text = format!("The release after {} still waits for its claim: {failure}", landed.task);
-                tell(engine, project, "coord:release", &text);
+                let text = format!(
+                    "The release after {} still waits for its claim: {failure}",
+                    landed.task
+                );
+                post_warning(engine, project, "coord:release", &text);
                 has_told = true;
             }
             Some(Err(_)) | None => {}
         }
-        std::thread::sleep(RETRY_PAUSE);
+        std::thread::sleep(RETRY_DELAY);
     }
     None
 }

@@ -10,39 +10,64 @@ use regatta_core::landing::trunk_check::{TrunkSeen, recorded};
 use regatta_core::project::Project;
 
 use crate::Engine;
-use crate::ports::git::{GitError, Repo};
+use crate::ports::git::{GitError, ProjectRepo};
 
 /// Compares the trunk of every project.
-pub(crate) fn compare_all(engine: &Engine) {
+pub(crate) fn compare_all_trunks(engine: &Engine) {
     let projects: Vec<ProjectName> = engine.board().projects.keys().cloned().collect();
     for project in projects {
-        compare(engine, &project);
+        compare_project_trunk(engine, &project);
     }
 }
 
 /// Compares the trunk of one project with its last recorded tip, and reports the differences.
-pub(crate) fn compare(engine: &Engine, name: &ProjectName) {
+pub(crate) fn compare_project_trunk(engine: &Engine, name: &ProjectName) {
     let board = engine.board();
-    let Some(project) = board.projects.get(name) else { return };
-    if let Err(error) = compare_with(engine, project, &[]) {
+    let Some(project) = board.projects.get(name) else {
+        return;
+    };
+    if let Err(error) = compare_trunk_with(engine, project, &[]) {
         tracing::warn!(project = %name, %error, "could not compare the trunk with the board");
     }
 }
 
 /// Compares a trunk with its last recorded tip and with these landed commits, and reports the
 /// differences.
-pub(crate) fn compare_with(engine: &Engine, project: &Project, landed: &[CommitId]) -> Result<TrunkSeen, GitError> {
+pub(crate) fn compare_trunk_with(
+    engine: &Engine,
+    project: &Project,
+    landed: &[CommitId],
+) -> Result<TrunkSeen, GitError> {
     let mut recorded = recorded(project);
-    recorded.extend(landed.iter().filter(|commit| !recorded.contains(commit)).cloned().collect::<Vec<_>>());
+    recorded.extend(
+        landed
+            .iter()
+            .filter(|commit| !recorded.contains(commit))
+            .cloned()
+            .collect::<Vec<_>>(),
+    );
     if recorded.is_empty() {
         return Ok(TrunkSeen::default());
     }
-    let seen = engine.shared.git.compare_trunk(&Repo::of(project), &recorded)?;
-    let is_news = !seen.missing.is_empty() || !seen.added.is_empty() || project.queue.differs.is_some();
+    let seen = engine
+        .shared
+        .git
+        .compare_trunk(&ProjectRepo::from_project(project), &recorded)?;
+    let is_news = !seen.missing.is_empty()
+        || !seen.added.is_empty()
+        || project.queue.trunk_difference.is_some();
     if is_news && !engine.is_stopping() {
-        let command = Command::ReportTrunk { project: project.name.clone(), seen: seen.clone() };
-        if let Err(failure) = engine.submit(Request { by: Actor::Regatta, key: None, command }) {
-            tracing::warn!(project = %project.name, ?failure, "could not record how the trunk differs from the board");
+        let command = Command::ReportTrunk {
+            project: project.name.clone(),
+            seen: seen.clone(),
+        };
+        if let Err(failure) = engine.submit(Request {
+            by: Actor::Regatta,
+            key: None,
+            command,
+        }) {
+            tracing::warn!(project = %project.name, ?failure, "could not record how the trunk \
+                differs from the board");
         }
     }
     Ok(seen)

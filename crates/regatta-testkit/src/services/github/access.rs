@@ -2,26 +2,26 @@
 
 use std::time::Instant;
 
-use ring::signature::{self, KeyPair as _, RsaKeyPair, UnparsedPublicKey};
+use ring::signature::{KeyPair as _, RsaKeyPair, UnparsedPublicKey};
 use serde_json::{Value, json};
 
-use super::super::sign;
+use super::super::signature;
 use super::keys::KEYS;
-use super::world::{App, World as GitHubWorld};
+use super::state::{GitHubApp, GitHubState as GitHubWorld};
 
 /// The caller of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Caller {
+pub(crate) enum GitHubCaller {
     /// The app itself, by its index.
     App(usize),
     /// An installation of the app.
     Installation { app: usize, installation: u64 },
 }
 
-impl Caller {
-    pub(crate) fn app(self) -> usize {
+impl GitHubCaller {
+    pub(crate) fn app_index(self) -> usize {
         match self {
-            Caller::App(app) | Caller::Installation { app, .. } => app,
+            GitHubCaller::App(app) | GitHubCaller::Installation { app, .. } => app,
         }
     }
 }
@@ -38,7 +38,7 @@ pub(crate) fn private_key(number: usize) -> String {
 }
 
 /// Decodes base64 of either alphabet, with or without padding.
-fn decode(text: &str) -> Option<Vec<u8>> {
+fn decode_base64(text: &str) -> Option<Vec<u8>> {
     let mut bytes = Vec::with_capacity(text.len());
     let (mut held, mut bits) = (0u32, 0);
     for it in text.bytes().filter(|it| *it != b'=') {
@@ -60,82 +60,122 @@ fn decode(text: &str) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-fn signed_by(number: usize, message: &str, signature: &[u8]) -> bool {
-    let der = decode(KEYS[number]).expect("our own keys are base64");
+fn is_signed_by(number: usize, message: &str, signature: &[u8]) -> bool {
+    let der = decode_base64(KEYS[number]).expect("our own keys are base64");
     let pair = RsaKeyPair::from_der(&der).expect("our own keys are valid");
-    let key = UnparsedPublicKey::new(&signature::RSA_PKCS1_2048_8192_SHA256, pair.public_key());
+    let key = UnparsedPublicKey::new(
+        &ring::signature::RSA_PKCS1_2048_8192_SHA256,
+        pair.public_key(),
+    );
     key.verify(message.as_bytes(), signature).is_ok()
 }
 
-fn claims(part: &str) -> Option<Value> {
-    serde_json::from_slice(&decode(part)?).ok()
+fn decode_claims(part: &str) -> Option<Value> {
+    serde_json::from_slice(&decode_base64(part)?).ok()
 }
 
 /// Returns the caller that a token belongs to, or GitHub's error.
-pub(crate) fn caller(world: &GitHubWorld, token: &str) -> Result<Caller, String> {
+pub(crate) fn authenticate(world: &GitHubWorld, token: &str) -> Result<GitHubCaller, String> {
     if let Some(issued) = world.tokens.iter().find(|it| it.token == token) {
         if issued.expires <= Instant::now() {
             return Err("Bad credentials".into());
         }
-        return Ok(Caller::Installation { app: issued.app, installation: issued.installation });
+        return Ok(GitHubCaller::Installation {
+            app: issued.app,
+            installation: issued.installation,
+        });
     }
     let parts: Vec<&str> = token.split('.').collect();
-    let [header, body, signature] = parts[..] else { return Err("Bad credentials".into()) };
+    let [header, body, signature] = parts[..] else {
+        return Err("Bad credentials".into());
+    };
     let undecodable = || "A JSON web token could not be decoded".to_owned();
-    let (head, said) = (claims(header).ok_or_else(undecodable)?, claims(body).ok_or_else(undecodable)?);
-    let signature = decode(signature).ok_or_else(undecodable)?;
+    let (head, said) = (
+        decode_claims(header).ok_or_else(undecodable)?,
+        decode_claims(body).ok_or_else(undecodable)?,
+    );
+    let signature = decode_base64(signature).ok_or_else(undecodable)?;
     if head["alg"] != "RS256" {
         return Err(undecodable());
     }
-    let issuer = said["iss"].as_str().map(str::to_owned).or_else(|| said["iss"].as_u64().map(|it| it.to_string()));
+    let issuer = said["iss"]
+        .as_str()
+        .map(str::to_owned)
+        .or_else(|| said["iss"].as_u64().map(|it| it.to_string()));
     let issuer = issuer.ok_or("Missing 'issuer' claim ('iss') in assertion")?;
-    let is = |app: &App| app.id.to_string() == issuer || app.client_id == issuer;
-    let app = world.apps.iter().position(|it| is(&it.app)).ok_or("Integration not found")?;
-    if !signed_by(app, &format!("{header}.{body}"), &signature) {
+    let is = |app: &GitHubApp| app.id.to_string() == issuer || app.client_id == issuer;
+    let app = world
+        .apps
+        .iter()
+        .position(|it| is(&it.app))
+        .ok_or("Integration not found")?;
+    if !is_signed_by(app, &format!("{header}.{body}"), &signature) {
         return Err(undecodable());
     }
-    let now = sign::now().as_secs();
+    let now = signature::unix_time().as_secs();
     let (issued, expires) = (said["iat"].as_u64(), said["exp"].as_u64());
-    let issued = issued.ok_or("'Issued at' claim ('iat') must be an Integer representing the time of the assertion")?;
-    let expires =
-        expires.ok_or("'Expiration time' claim ('exp') must be a numeric value representing the future time")?;
+    let issued = issued.ok_or(
+        "'Issued at' claim ('iat') must be an Integer representing the time of the assertion",
+    )?;
+    let expires = expires.ok_or(
+        "'Expiration time' claim ('exp') must be a numeric value representing the future time",
+    )?;
     if issued > now + 60 {
-        return Err("'Issued at' claim ('iat') must be an Integer representing the time of the assertion".into());
+        return Err(
+            "'Issued at' claim ('iat') must be an Integer representing the time of the assertion"
+                .into(),
+        );
     }
     if expires <= now {
-        return Err("'Expiration time' claim ('exp') must be a numeric value representing the future time".into());
+        return Err(
+            "'Expiration time' claim ('exp') must be a numeric value representing the future time"
+                .into(),
+        );
     }
     if expires > now + 600 {
         return Err("'Expiration time' claim ('exp') is too far in the future".into());
     }
-    Ok(Caller::App(app))
+    Ok(GitHubCaller::App(app))
 }
 
 /// Signs a token as an app does, for clients without a library for that.
-pub(crate) fn app_token(app: &App, number: usize) -> String {
-    let now = sign::now().as_secs();
-    let encode = |value: &Value| encode(value.to_string().as_bytes());
+pub(crate) fn app_token(app: &GitHubApp, number: usize) -> String {
+    let now = signature::unix_time().as_secs();
+    let encode = |value: &Value| encode_base64url(value.to_string().as_bytes());
     let said = json!({"iss": app.id.to_string(), "iat": now - 60, "exp": now + 540});
-    let message = format!("{}.{}", encode(&json!({"alg": "RS256", "typ": "JWT"})), encode(&said));
+    let message = format!(
+        "{}.{}",
+        encode(&json!({"alg": "RS256", "typ": "JWT"})),
+        encode(&said)
+    );
     sign_with(number, message)
 }
 
 /// Appends the signature with this app's key.
 pub(crate) fn sign_with(number: usize, message: String) -> String {
-    let der = decode(KEYS[number]).expect("our own keys are base64");
+    let der = decode_base64(KEYS[number]).expect("our own keys are base64");
     let pair = RsaKeyPair::from_der(&der).expect("our own keys are valid");
     let mut signature = vec![0; pair.public().modulus_len()];
     let random = ring::rand::SystemRandom::new();
-    pair.sign(&signature::RSA_PKCS1_SHA256, &random, message.as_bytes(), &mut signature).expect("signing with a valid key succeeds");
-    format!("{message}.{}", encode(&signature))
+    pair.sign(
+        &ring::signature::RSA_PKCS1_SHA256,
+        &random,
+        message.as_bytes(),
+        &mut signature,
+    )
+    .expect("signing with a valid key succeeds");
+    format!("{message}.{}", encode_base64url(&signature))
 }
 
 /// Encodes base64 for URLs, without padding.
-pub(crate) fn encode(bytes: &[u8]) -> String {
+pub(crate) fn encode_base64url(bytes: &[u8]) -> String {
     const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
     let mut text = String::new();
     for chunk in bytes.chunks(3) {
-        let held = chunk.iter().fold(0u32, |held, it| held << 8 | u32::from(*it)) << (8 * (3 - chunk.len()));
+        let held = chunk
+            .iter()
+            .fold(0u32, |held, it| held << 8 | u32::from(*it))
+            << (8 * (3 - chunk.len()));
         for at in 0..=chunk.len() {
             text.push(char::from(ALPHABET[(held >> (18 - 6 * at) & 63) as usize]));
         }
@@ -150,17 +190,20 @@ mod tests {
     #[test]
     fn base64_round_trips() {
         for text in ["", "a", "ab", "abc", "abcd", "\u{ff}\u{fe}~"] {
-            assert_eq!(decode(&encode(text.as_bytes())).unwrap(), text.as_bytes());
+            assert_eq!(
+                decode_base64(&encode_base64url(text.as_bytes())).unwrap(),
+                text.as_bytes()
+            );
         }
-        assert_eq!(decode("aGVsbG8="), Some(b"hello".to_vec()));
-        assert_eq!(decode("no!"), None);
+        assert_eq!(decode_base64("aGVsbG8="), Some(b"hello".to_vec()));
+        assert_eq!(decode_base64("no!"), None);
     }
 
     #[test]
     fn a_key_verifies_only_its_own_signatures() {
         let signed = sign_with(0, "x.y".into());
-        let signature = decode(signed.rsplit('.').next().unwrap()).unwrap();
-        assert!(signed_by(0, "x.y", &signature));
-        assert!(!signed_by(1, "x.y", &signature) && !signed_by(0, "x.z", &signature));
+        let signature = decode_base64(signed.rsplit('.').next().unwrap()).unwrap();
+        assert!(is_signed_by(0, "x.y", &signature));
+        assert!(!is_signed_by(1, "x.y", &signature) && !is_signed_by(0, "x.z", &signature));
     }
 }

@@ -2,92 +2,159 @@
 
 use serde_json::{Value, json};
 
-use super::super::desk::{Answer, Wrong};
-use super::issues::parse;
-use super::routes::{Done, Slip, Turn, invalid, not_found};
-use super::show;
-use super::world::Check;
+use super::super::double::{ServiceAnswer, ViolationKind};
+use super::issues::parse_number;
+use super::payloads;
+use super::routes::{GitHubError, GitHubRequest, GitHubResult, invalid, not_found};
+use super::state::CheckRun;
 
 const STATUSES: [&str; 3] = ["queued", "in_progress", "completed"];
-const CONCLUSIONS: [&str; 7] =
-    ["success", "failure", "neutral", "cancelled", "skipped", "timed_out", "action_required"];
+const CONCLUSIONS: [&str; 7] = [
+    "success",
+    "failure",
+    "neutral",
+    "cancelled",
+    "skipped",
+    "timed_out",
+    "action_required",
+];
 
-pub(crate) fn answer(turn: &mut Turn<'_>, repo: &str, method: &str, rest: &[&str]) -> Done {
+pub(crate) fn answer_check(
+    turn: &mut GitHubRequest<'_>,
+    repo: &str,
+    method: &str,
+    rest: &[&str],
+) -> GitHubResult {
     turn.repo(repo)?;
     match (method, rest) {
-        ("POST", ["check-runs"]) => create(turn, repo),
+        ("POST", ["check-runs"]) => create_check(turn, repo),
         ("GET", ["check-runs", id]) => {
-            let id = parse(id)?;
-            Ok(Answer::ok(shown(turn, repo, id)?))
+            let id = parse_number(id)?;
+            Ok(ServiceAnswer::ok(check_json(turn, repo, id)?))
         }
-        ("PATCH", ["check-runs", id]) => update(turn, repo, parse(id)?),
+        ("PATCH", ["check-runs", id]) => update_check(turn, repo, parse_number(id)?),
         ("GET", ["commits", sha, "check-runs"]) => {
-            let place = turn.world.repo(repo).ok_or_else(not_found)?;
-            let name = turn.asked.query("check_name");
-            let wanted = |it: &&Check| it.head_sha == *sha && name.is_none_or(|name| it.name == name);
-            let mut all: Vec<&Check> = place.checks.iter().filter(wanted).collect();
-            if turn.asked.query("filter") != Some("all") {
+            let place = turn.github.repo(repo).ok_or_else(not_found)?;
+            let name = turn.request.query("check_name");
+            let wanted =
+                |it: &&CheckRun| it.head_sha == *sha && name.is_none_or(|name| it.name == name);
+            let mut all: Vec<&CheckRun> = place.checks.iter().filter(wanted).collect();
+            if turn.request.query("filter") != Some("all") {
                 // Only the latest run per name and app, unless all are requested.
-                let newest =
-                    |at: usize| !all[at + 1..].iter().any(|it| it.name == all[at].name && it.app == all[at].app);
-                all = (0..all.len()).filter(|at| newest(*at)).map(|at| all[at]).collect();
+                let newest = |at: usize| {
+                    !all[at + 1..]
+                        .iter()
+                        .any(|it| it.name == all[at].name && it.app == all[at].app)
+                };
+                all = (0..all.len())
+                    .filter(|at| newest(*at))
+                    .map(|at| all[at])
+                    .collect();
             }
-            let all = all.into_iter().map(|it| show::check(turn.world, place, it)).collect();
+            let all = all
+                .into_iter()
+                .map(|it| payloads::check(turn.github, place, it))
+                .collect();
             Ok(turn.page(all, Some("check_runs")))
         }
         _ => Err(not_found()),
     }
 }
 
-fn shown(turn: &Turn<'_>, repo: &str, id: u64) -> Result<Value, Slip> {
-    let place = turn.world.repo(repo).ok_or_else(not_found)?;
-    let check = place.checks.iter().find(|it| it.id == id).ok_or_else(not_found)?;
-    Ok(show::check(turn.world, place, check))
+fn check_json(turn: &GitHubRequest<'_>, repo: &str, id: u64) -> Result<Value, GitHubError> {
+    let place = turn.github.repo(repo).ok_or_else(not_found)?;
+    let check = place
+        .checks
+        .iter()
+        .find(|it| it.id == id)
+        .ok_or_else(not_found)?;
+    Ok(payloads::check(turn.github, place, check))
 }
 
 /// Returns an error for fields that GitHub's API description does not allow.
-fn examine(input: &Value) -> Result<(), Slip> {
-    let short = |value: &Value, most: usize| value.as_str().is_some_and(|it| it.chars().count() <= most);
+fn validate_fields(input: &Value) -> Result<(), GitHubError> {
+    let short =
+        |value: &Value, most: usize| value.as_str().is_some_and(|it| it.chars().count() <= most);
     if !input["status"].is_null() && !STATUSES.iter().any(|it| input["status"] == *it) {
-        return Err(invalid(Wrong::Field, "status", "status is queued, in_progress or completed"));
+        return Err(invalid(
+            ViolationKind::BadField,
+            "status",
+            "status is queued, in_progress or completed",
+        ));
     }
     if !input["conclusion"].is_null() && !CONCLUSIONS.iter().any(|it| input["conclusion"] == *it) {
-        return Err(invalid(Wrong::Field, "conclusion", "no such conclusion"));
+        return Err(invalid(
+            ViolationKind::BadField,
+            "conclusion",
+            "no such conclusion",
+        ));
     }
     if input["status"] == "completed" && input["conclusion"].is_null() {
-        return Err(invalid(Wrong::Field, "conclusion", "a completed run has a conclusion"));
+        return Err(invalid(
+            ViolationKind::BadField,
+            "conclusion",
+            "a completed run has a conclusion",
+        ));
     }
     if let Some(output) = input.get("output") {
         if !output["title"].is_string() || !output["summary"].is_string() {
-            return Err(invalid(Wrong::Field, "output", "output has a title and a summary"));
+            return Err(invalid(
+                ViolationKind::BadField,
+                "output",
+                "output has a title and a summary",
+            ));
         }
         for field in ["summary", "text"] {
             if !output[field].is_null() && !short(&output[field], 65_535) {
-                return Err(invalid(Wrong::TooLong, field, "exceeds a maximum length of 65535"));
+                return Err(invalid(
+                    ViolationKind::TooLong,
+                    field,
+                    "exceeds a maximum length of 65535",
+                ));
             }
         }
-        if output["annotations"].as_array().is_some_and(|it| it.len() > 50) {
-            return Err(invalid(Wrong::TooLong, "annotations", "at most 50 in one request"));
+        if output["annotations"]
+            .as_array()
+            .is_some_and(|it| it.len() > 50)
+        {
+            return Err(invalid(
+                ViolationKind::TooLong,
+                "annotations",
+                "at most 50 in one request",
+            ));
         }
     }
-    let actions = input["actions"].as_array().map(Vec::as_slice).unwrap_or_default();
-    let fits = |it: &Value| short(&it["label"], 20) && short(&it["description"], 40) && short(&it["identifier"], 20);
+    let actions = input["actions"]
+        .as_array()
+        .map(Vec::as_slice)
+        .unwrap_or_default();
+    let fits = |it: &Value| {
+        short(&it["label"], 20) && short(&it["description"], 40) && short(&it["identifier"], 20)
+    };
     if actions.len() > 3 || !actions.iter().all(fits) {
-        return Err(invalid(Wrong::TooLong, "actions", "at most three; label 20, description 40, identifier 20"));
+        return Err(invalid(
+            ViolationKind::TooLong,
+            "actions",
+            "at most three; label 20, description 40, identifier 20",
+        ));
     }
     Ok(())
 }
 
-fn create(turn: &mut Turn<'_>, repo: &str) -> Done {
-    let (name, head_sha) = (turn.text("name")?, turn.text("head_sha")?);
+fn create_check(turn: &mut GitHubRequest<'_>, repo: &str) -> GitHubResult {
+    let (name, head_sha) = (turn.required_text("name")?, turn.required_text("head_sha")?);
     if head_sha.len() != 40 || !head_sha.chars().all(|it| it.is_ascii_hexdigit()) {
-        return Err(invalid(Wrong::Field, "head_sha", "No commit found for SHA"));
+        return Err(invalid(
+            ViolationKind::BadField,
+            "head_sha",
+            "No commit found for SHA",
+        ));
     }
-    examine(turn.input)?;
-    let id = 5_000_000 + turn.ledger.next();
-    let mut check = Check {
+    validate_fields(turn.input)?;
+    let id = 5_000_000 + turn.records.next();
+    let mut check = CheckRun {
         id,
-        app: turn.slug(),
+        app: turn.app_slug(),
         name,
         head_sha,
         status: "queued".into(),
@@ -95,12 +162,12 @@ fn create(turn: &mut Turn<'_>, repo: &str) -> Done {
         fields: json!({}),
         versions: vec![],
     };
-    merge(&mut check, turn.input);
+    merge_fields(&mut check, turn.input);
     turn.repo(repo)?.checks.push(check);
-    Ok(Answer::with(201, shown(turn, repo, id)?))
+    Ok(ServiceAnswer::with_status(201, check_json(turn, repo, id)?))
 }
 
-fn merge(check: &mut Check, input: &Value) {
+fn merge_fields(check: &mut CheckRun, input: &Value) {
     for (name, value) in input.as_object().into_iter().flatten() {
         check.fields[name] = value.clone();
     }
@@ -116,17 +183,29 @@ fn merge(check: &mut Check, input: &Value) {
     if let Some(name) = input["name"].as_str() {
         check.name = name.to_owned();
     }
-    check.versions.push((check.status.clone(), check.conclusion.clone()));
+    check
+        .versions
+        .push((check.status.clone(), check.conclusion.clone()));
 }
 
-fn update(turn: &mut Turn<'_>, repo: &str, id: u64) -> Done {
-    examine(turn.input)?;
-    let (slug, input) = (turn.slug(), turn.input);
-    let check = turn.repo(repo)?.checks.iter_mut().find(|it| it.id == id).ok_or_else(not_found)?;
+fn update_check(turn: &mut GitHubRequest<'_>, repo: &str, id: u64) -> GitHubResult {
+    validate_fields(turn.input)?;
+    let (slug, input) = (turn.app_slug(), turn.input);
+    let check = turn
+        .repo(repo)?
+        .checks
+        .iter_mut()
+        .find(|it| it.id == id)
+        .ok_or_else(not_found)?;
     if check.app != slug {
         let message = "Invalid app_id. A check run can only be updated by its own app".into();
-        return Err(Slip { status: 403, message, errors: Value::Null, wrong: Some(Wrong::Foreign) });
+        return Err(GitHubError {
+            status: 403,
+            message,
+            errors: Value::Null,
+            violation: Some(ViolationKind::NotOwned),
+        });
     }
-    merge(check, input);
-    Ok(Answer::ok(shown(turn, repo, id)?))
+    merge_fields(check, input);
+    Ok(ServiceAnswer::ok(check_json(turn, repo, id)?))
 }

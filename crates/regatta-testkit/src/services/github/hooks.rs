@@ -7,20 +7,20 @@ use std::time::Duration;
 use hyper::body::Bytes;
 use serde_json::{Value, json};
 
-use super::super::desk::{Desk, Ledger, Wrong};
-use super::super::letter::{self, Letter, Undelivered};
-use super::super::sign;
-use super::show;
-use super::world::{App, Delivery, World};
+use super::super::double::{CallRecords, ServiceDouble, ViolationKind};
+use super::super::outgoing_request::{self, DeliveryError, OutgoingRequest};
+use super::super::signature;
+use super::payloads;
+use super::state::{GitHubApp, GitHubDelivery, GitHubState};
 
 /// The deadline for the answer to a webhook.
-pub const ANSWER: Duration = Duration::from_secs(10);
+pub const WEBHOOK_TIMEOUT: Duration = Duration::from_secs(10);
 
-impl World {
+impl GitHubState {
     /// Notifies every installed app that listens, or only the app `only`.
-    pub(crate) fn tell(
+    pub(crate) fn queue_webhooks(
         &mut self,
-        ledger: &mut Ledger,
+        ledger: &mut CallRecords,
         repo: &str,
         (event, action, sender): (&str, &str, &str),
         mut payload: Value,
@@ -29,57 +29,77 @@ impl World {
         let Some(place) = self.repo(repo) else { return };
         let owner = place.owner.clone();
         payload["action"] = json!(action);
-        payload["repository"] = show::repository(place);
+        payload["repository"] = payloads::repository(place);
         payload["organization"] = json!({"login": owner});
-        payload["sender"] = show::user(sender);
+        payload["sender"] = payloads::user(sender);
         for app in &mut self.apps {
-            let installed = app.installations.iter().find(|it| it.1 == owner).map(|it| it.0);
-            let listens = app.events.iter().any(|it| it == event) && only.is_none_or(|it| it == app.app.slug);
-            let Some(installation) = installed.filter(|_| listens) else { continue };
-            payload["installation"] = json!({"id": installation, "node_id": format!("I_{installation}")});
+            let installed = app
+                .installations
+                .iter()
+                .find(|it| it.1 == owner)
+                .map(|it| it.0);
+            let listens =
+                app.events.iter().any(|it| it == event) && only.is_none_or(|it| it == app.app.slug);
+            let Some(installation) = installed.filter(|_| listens) else {
+                continue;
+            };
+            payload["installation"] =
+                json!({"id": installation, "node_id": format!("I_{installation}")});
             let number = ledger.next();
-            app.deliveries.push(Delivery {
+            app.deliveries.push(GitHubDelivery {
                 id: 9_000_000 + number,
-                guid: sign::uuid(&format!("delivery {number}")),
+                guid: signature::fake_uuid(&format!("delivery {number}")),
                 event: event.to_owned(),
                 action: action.to_owned(),
                 payload: payload.clone(),
-                redelivery: false,
-                delivered_at: sign::now(),
+                is_redelivery: false,
+                delivered_at: signature::unix_time(),
                 status_code: None,
                 status: "pending".into(),
                 installation,
-                sent: false,
+                is_sent: false,
             });
         }
     }
 }
 
-fn letter(app: &App, url: &str, delivery: &Delivery) -> Letter {
+fn webhook_request(app: &GitHubApp, url: &str, delivery: &GitHubDelivery) -> OutgoingRequest {
     let body = delivery.payload.to_string();
-    let signature = sign::hmac_hex(&app.webhook_secret, &[body.as_bytes()]);
+    let signature = signature::hmac_hex(&app.webhook_secret, &[body.as_bytes()]);
     let headers = [
         ("content-type", "application/json".to_owned()),
         ("user-agent", "GitHub-Hookshot/double".to_owned()),
         ("x-github-event", delivery.event.clone()),
         ("x-github-delivery", delivery.guid.clone()),
         ("x-github-hook-id", (app.id + 1000).to_string()),
-        ("x-github-hook-installation-target-type", "integration".to_owned()),
+        (
+            "x-github-hook-installation-target-type",
+            "integration".to_owned(),
+        ),
         ("x-github-hook-installation-target-id", app.id.to_string()),
         ("x-hub-signature-256", format!("sha256={signature}")),
     ];
-    let headers = headers.into_iter().map(|it| (it.0.to_owned(), it.1)).collect();
-    Letter { url: url.to_owned(), headers, body: Bytes::from(body) }
+    let headers = headers
+        .into_iter()
+        .map(|it| (it.0.to_owned(), it.1))
+        .collect();
+    OutgoingRequest {
+        url: url.to_owned(),
+        headers,
+        body: Bytes::from(body),
+    }
 }
 
 /// Sends each pending webhook once, until the double ends.
-pub(crate) async fn deliver(desk: Weak<Desk<World>>) {
-    let Some(mut changes) = desk.upgrade().map(|it| it.changes()) else { return };
+pub(crate) async fn deliver_webhooks(desk: Weak<ServiceDouble<GitHubState>>) {
+    let Some(mut changes) = desk.upgrade().map(|it| it.watch_changes()) else {
+        return;
+    };
     loop {
         changes.borrow_and_update();
         let Some(strong) = desk.upgrade() else { return };
-        if strong.door().is_open() {
-            let due = strong.change_quietly(|world, _| {
+        if strong.listener().is_open() {
+            let due = strong.update_silently(|world, _| {
                 let mut due = vec![];
                 for (at, app) in world.apps.iter_mut().enumerate() {
                     if app.webhook.is_none() {
@@ -87,15 +107,15 @@ pub(crate) async fn deliver(desk: Weak<Desk<World>>) {
                     }
                     // Webhooks are sent in the order of their creation, so the unsent ones are the
                     // last.
-                    for it in app.deliveries.iter_mut().rev().take_while(|it| !it.sent) {
-                        it.sent = true;
+                    for it in app.deliveries.iter_mut().rev().take_while(|it| !it.is_sent) {
+                        it.is_sent = true;
                         due.push((at, it.id));
                     }
                 }
                 due
             });
             for (at, id) in due.into_iter().rev() {
-                tokio::spawn(once(strong.clone(), at, id));
+                tokio::spawn(deliver_one(strong.clone(), at, id));
             }
         }
         drop(strong);
@@ -105,41 +125,77 @@ pub(crate) async fn deliver(desk: Weak<Desk<World>>) {
     }
 }
 
-async fn once(desk: Arc<Desk<World>>, at: usize, id: u64) {
-    let (letter, patience) = desk.change_quietly(|world, ledger| {
+async fn deliver_one(desk: Arc<ServiceDouble<GitHubState>>, at: usize, id: u64) {
+    let (letter, patience) = desk.update_silently(|world, ledger| {
         let app = &mut world.apps[at];
         let mut signer = app.app.clone();
-        if app.forged > 0 {
-            app.forged -= 1;
+        if app.forged_signatures > 0 {
+            app.forged_signatures -= 1;
             signer.webhook_secret = "somebody else's".into();
         }
-        let delivery = app.deliveries.iter().rev().find(|it| it.id == id).expect("the delivery is due");
+        let delivery = app
+            .deliveries
+            .iter()
+            .rev()
+            .find(|it| it.id == id)
+            .expect("the delivery is due");
         let url = app.webhook.as_deref().unwrap_or_default();
-        (letter(&signer, url, delivery), ledger.scale.deadline(ANSWER))
+        (
+            webhook_request(&signer, url, delivery),
+            ledger.scale.scale_deadline(WEBHOOK_TIMEOUT),
+        )
     });
-    let result = letter::send(letter, patience).await;
-    desk.change(|world, ledger| {
+    let result = outgoing_request::deliver_request(letter, patience).await;
+    desk.update(|world, ledger| {
         let app = &mut world.apps[at];
-        let delivery = app.deliveries.iter_mut().rev().find(|it| it.id == id).expect("the delivery is due");
-        delivery.delivered_at = sign::now();
+        let delivery = app
+            .deliveries
+            .iter_mut()
+            .rev()
+            .find(|it| it.id == id)
+            .expect("the delivery is due");
+        delivery.delivered_at = signature::unix_time();
         (delivery.status_code, delivery.status) = match &result {
-            Ok(receipt) if (200..300).contains(&receipt.status) => (Some(receipt.status), "OK".into()),
-            Ok(receipt) => (Some(receipt.status), format!("Invalid HTTP Response: {}", receipt.status)),
-            Err(Undelivered::Late) => {
-                ledger.wrong(&app.app.slug, Wrong::Late, format!("{} was not answered in time", delivery.event));
+            Ok(receipt) if (200..300).contains(&receipt.status) => {
+                (Some(receipt.status), "OK".into())
+            }
+            Ok(receipt) => (
+                Some(receipt.status),
+                format!("Invalid HTTP Response: {}", receipt.status),
+            ),
+            Err(DeliveryError::TimedOut) => {
+                ledger.add_violation(
+                    &app.app.slug,
+                    ViolationKind::Late,
+                    format!("{} was not answered in time", delivery.event),
+                );
                 (Some(0), "timed out".into())
             }
-            Err(Undelivered::Refused) => (Some(0), "failed to connect to host".into()),
+            Err(DeliveryError::Refused) => (Some(0), "failed to connect to host".into()),
         };
     });
 }
 
 /// Sends a webhook again with the same GUID and a new id.
-pub(crate) fn redeliver(app: &mut super::world::AppState, ledger: &mut Ledger, id: u64) -> bool {
-    let Some(old) = app.deliveries.iter().find(|it| it.id == id).cloned() else { return false };
+pub(crate) fn queue_redelivery(
+    app: &mut super::state::GitHubAppState,
+    ledger: &mut CallRecords,
+    id: u64,
+) -> bool {
+    let Some(old) = app.deliveries.iter().find(|it| it.id == id).cloned() else {
+        return false;
+    };
     let id = 9_000_000 + ledger.next();
-    let delivered_at = sign::now();
+    let delivered_at = signature::unix_time();
     let status = "pending".into();
-    app.deliveries.push(Delivery { id, redelivery: true, sent: false, status_code: None, status, delivered_at, ..old });
+    app.deliveries.push(GitHubDelivery {
+        id,
+        is_redelivery: true,
+        is_sent: false,
+        status_code: None,
+        status,
+        delivered_at,
+        ..old
+    });
     true
 }

@@ -2,52 +2,90 @@
 
 use serde_json::{Value, json};
 
-use super::super::desk::{Answer, Wrong};
-use super::super::sign;
-use super::routes::{Done, Slip, Turn, invalid, not_found};
-use super::show;
-use super::world::{Comment, Issue, Reaction};
+use super::super::double::{ServiceAnswer, ViolationKind};
+use super::super::signature;
+use super::payloads;
+use super::routes::{GitHubError, GitHubRequest, GitHubResult, invalid, not_found};
+use super::state::{GitHubComment, GitHubIssue, GitHubReaction};
 
-const CONTENTS: [&str; 8] = ["+1", "-1", "laugh", "confused", "heart", "hooray", "rocket", "eyes"];
+const REACTION_CONTENTS: [&str; 8] = [
+    "+1", "-1", "laugh", "confused", "heart", "hooray", "rocket", "eyes",
+];
 
-pub(crate) fn parse(number: &str) -> Result<u64, Slip> {
+pub(crate) fn parse_number(number: &str) -> Result<u64, GitHubError> {
     number.parse().map_err(|_| not_found())
 }
 
-pub(crate) fn answer(turn: &mut Turn<'_>, repo: &str, method: &str, rest: &[&str]) -> Done {
+pub(crate) fn answer_issue(
+    turn: &mut GitHubRequest<'_>,
+    repo: &str,
+    method: &str,
+    rest: &[&str],
+) -> GitHubResult {
     match (method, rest) {
-        (_, ["comments", id]) => comment(turn, repo, method, parse(id)?),
+        (_, ["comments", id]) => answer_comment(turn, repo, method, parse_number(id)?),
         (_, ["comments", id, "reactions", rest @ ..]) => {
-            let id = parse(id)?;
-            let of = &mut turn.repo(repo)?.comment_mut(id).ok_or_else(not_found)?.1.clone();
-            let done = reactions(turn, method, rest, of)?;
-            turn.repo(repo)?.comment_mut(id).ok_or_else(not_found)?.1.reactions.clone_from(&of.reactions);
+            let id = parse_number(id)?;
+            let of = &mut turn
+                .repo(repo)?
+                .comment_mut(id)
+                .ok_or_else(not_found)?
+                .1
+                .clone();
+            let done = answer_reactions(turn, method, rest, of)?;
+            turn.repo(repo)?
+                .comment_mut(id)
+                .ok_or_else(not_found)?
+                .1
+                .reactions
+                .clone_from(&of.reactions);
             Ok(done)
         }
-        ("POST", []) => create(turn, repo),
-        (_, [number]) => issue(turn, repo, method, parse(number)?),
+        ("POST", []) => create_issue(turn, repo),
+        (_, [number]) => answer_one_issue(turn, repo, method, parse_number(number)?),
         ("GET", [number, "comments"]) => {
-            let number = parse(number)?;
+            let number = parse_number(number)?;
             turn.repo(repo)?.issues.get(&number).ok_or_else(not_found)?;
-            let since = turn.asked.query("since").unwrap_or_default();
-            let place = turn.world.repo(repo).ok_or_else(not_found)?;
-            let all = turn.world.comments(repo, number).iter().filter(|it| *sign::iso(it.updated) >= *since);
-            let all = all.map(|it| show::comment(turn.world, place, number, it)).collect();
+            let since = turn.request.query("since").unwrap_or_default();
+            let place = turn.github.repo(repo).ok_or_else(not_found)?;
+            let all = turn
+                .github
+                .comments(repo, number)
+                .iter()
+                .filter(|it| *signature::iso_time(it.updated) >= *since);
+            let all = all
+                .map(|it| payloads::comment(turn.github, place, number, it))
+                .collect();
             Ok(turn.page(all, None))
         }
         ("POST", [number, "comments"]) => {
-            let (number, body) = (parse(number)?, turn.body(true)?);
+            let (number, body) = (parse_number(number)?, turn.body_text(true)?);
             turn.repo(repo)?.issues.get(&number).ok_or_else(not_found)?;
-            let (login, slug) = (turn.login(), turn.slug());
-            let id = turn.world.say(turn.ledger, repo, number, (&login, Some(&slug)), &body);
-            Ok(Answer::with(201, shown(turn, repo, id)?))
+            let (login, slug) = (turn.app_login(), turn.app_slug());
+            let id =
+                turn.github
+                    .add_comment(turn.records, repo, number, (&login, Some(&slug)), &body);
+            Ok(ServiceAnswer::with_status(
+                201,
+                comment_json(turn, repo, id)?,
+            ))
         }
         (_, [number, "reactions", rest @ ..]) => {
-            let number = parse(number)?;
-            let of = &mut turn.repo(repo)?.issues.get(&number).ok_or_else(not_found)?.text.clone();
-            let done = reactions(turn, method, rest, of)?;
-            let issue = turn.repo(repo)?.issues.get_mut(&number).ok_or_else(not_found)?;
-            issue.text.reactions.clone_from(&of.reactions);
+            let number = parse_number(number)?;
+            let of = &mut turn
+                .repo(repo)?
+                .issues
+                .get(&number)
+                .ok_or_else(not_found)?
+                .body
+                .clone();
+            let done = answer_reactions(turn, method, rest, of)?;
+            let issue = turn
+                .repo(repo)?
+                .issues
+                .get_mut(&number)
+                .ok_or_else(not_found)?;
+            issue.body.reactions.clone_from(&of.reactions);
             Ok(done)
         }
         _ => Err(not_found()),
@@ -55,164 +93,258 @@ pub(crate) fn answer(turn: &mut Turn<'_>, repo: &str, method: &str, rest: &[&str
 }
 
 /// Lists, adds or removes reactions.
-pub(crate) fn reactions(turn: &mut Turn<'_>, method: &str, rest: &[&str], of: &mut Comment) -> Done {
-    let login = turn.login();
+pub(crate) fn answer_reactions(
+    turn: &mut GitHubRequest<'_>,
+    method: &str,
+    rest: &[&str],
+    of: &mut GitHubComment,
+) -> GitHubResult {
+    let login = turn.app_login();
     match (method, rest) {
-        ("GET", []) => Ok(turn.page(of.reactions.iter().map(show::reaction).collect(), None)),
+        ("GET", []) => Ok(turn.page(of.reactions.iter().map(payloads::reaction).collect(), None)),
         ("POST", []) => {
-            let content = turn.text("content")?;
-            if !CONTENTS.contains(&content.as_str()) {
-                return Err(invalid(Wrong::Field, "content", "content is not one of the eight"));
+            let content = turn.required_text("content")?;
+            if !REACTION_CONTENTS.contains(&content.as_str()) {
+                return Err(invalid(
+                    ViolationKind::BadField,
+                    "content",
+                    "content is not one of the eight",
+                ));
             }
-            if let Some(had) = of.reactions.iter().find(|it| it.content == content && it.user == login) {
-                return Ok(Answer::ok(show::reaction(had)));
+            if let Some(had) = of
+                .reactions
+                .iter()
+                .find(|it| it.content == content && it.user == login)
+            {
+                return Ok(ServiceAnswer::ok(payloads::reaction(had)));
             }
-            let added = Reaction { id: turn.ledger.next(), content, user: login };
+            let added = GitHubReaction {
+                id: turn.records.next(),
+                content,
+                user: login,
+            };
             of.reactions.push(added.clone());
-            Ok(Answer::with(201, show::reaction(&added)))
+            Ok(ServiceAnswer::with_status(201, payloads::reaction(&added)))
         }
         ("DELETE", [id]) => {
-            let id = parse(id)?;
-            let at = of.reactions.iter().position(|it| it.id == id).ok_or_else(not_found)?;
+            let id = parse_number(id)?;
+            let at = of
+                .reactions
+                .iter()
+                .position(|it| it.id == id)
+                .ok_or_else(not_found)?;
             of.reactions.remove(at);
-            Ok(Answer::with(204, Value::Null))
+            Ok(ServiceAnswer::with_status(204, Value::Null))
         }
         _ => Err(not_found()),
     }
 }
 
-fn shown(turn: &mut Turn<'_>, repo: &str, id: u64) -> Result<Value, Slip> {
-    let (number, comment) = turn.repo(repo)?.comment_mut(id).map(|it| (it.0, it.1.clone())).ok_or_else(not_found)?;
-    let place = turn.world.repo(repo).ok_or_else(not_found)?;
-    Ok(show::comment(turn.world, place, number, &comment))
+fn comment_json(turn: &mut GitHubRequest<'_>, repo: &str, id: u64) -> Result<Value, GitHubError> {
+    let (number, comment) = turn
+        .repo(repo)?
+        .comment_mut(id)
+        .map(|it| (it.0, it.1.clone()))
+        .ok_or_else(not_found)?;
+    let place = turn.github.repo(repo).ok_or_else(not_found)?;
+    Ok(payloads::comment(turn.github, place, number, &comment))
 }
 
-fn comment(turn: &mut Turn<'_>, repo: &str, method: &str, id: u64) -> Done {
-    let (number, found) = turn.repo(repo)?.comment_mut(id).map(|it| (it.0, it.1.clone())).ok_or_else(not_found)?;
+fn answer_comment(turn: &mut GitHubRequest<'_>, repo: &str, method: &str, id: u64) -> GitHubResult {
+    let (number, found) = turn
+        .repo(repo)?
+        .comment_mut(id)
+        .map(|it| (it.0, it.1.clone()))
+        .ok_or_else(not_found)?;
     if method == "GET" {
-        return Ok(Answer::ok(shown(turn, repo, id)?));
+        return Ok(ServiceAnswer::ok(comment_json(turn, repo, id)?));
     }
-    let (login, slug) = (turn.login(), turn.slug());
+    let (login, slug) = (turn.app_login(), turn.app_slug());
     if found.user != login {
         // GitHub allows this for an app with write access, but a bridge that does it has a bug.
-        turn.ledger.wrong(&slug, Wrong::Foreign, format!("{method} of comment {id} by {}", found.user));
-        return Err(Slip {
+        turn.records.add_violation(
+            &slug,
+            ViolationKind::NotOwned,
+            format!("{method} of comment {id} by {}", found.user),
+        );
+        return Err(GitHubError {
             status: 403,
             message: "Must have admin rights to Repository.".into(),
             errors: Value::Null,
-            wrong: None,
+            violation: None,
         });
     }
     if method == "DELETE" {
-        turn.world.unsay(turn.ledger, repo, (number, id), &login);
-        return Ok(Answer::with(204, Value::Null));
+        turn.github
+            .delete_comment(turn.records, repo, (number, id), &login);
+        return Ok(ServiceAnswer::with_status(204, Value::Null));
     }
-    let body = turn.body(true)?;
-    turn.world.resay(turn.ledger, repo, id, &login, &body);
-    Ok(Answer::ok(shown(turn, repo, id)?))
+    let body = turn.body_text(true)?;
+    turn.github
+        .edit_comment(turn.records, repo, id, &login, &body);
+    Ok(ServiceAnswer::ok(comment_json(turn, repo, id)?))
 }
 
-fn create(turn: &mut Turn<'_>, repo: &str) -> Done {
-    let (title, body) = (turn.text("title")?, turn.body(false)?);
+fn create_issue(turn: &mut GitHubRequest<'_>, repo: &str) -> GitHubResult {
+    let (title, body) = (turn.required_text("title")?, turn.body_text(false)?);
     turn.repo(repo)?;
-    let (login, slug) = (turn.login(), turn.slug());
-    let number = turn.world.open(turn.ledger, repo, (&login, Some(&slug)), (&title, &body), None);
-    let place = turn.world.repo(repo).ok_or_else(not_found)?;
-    Ok(Answer::with(201, show::issue(turn.world, place, &place.issues[&number])))
+    let (login, slug) = (turn.app_login(), turn.app_slug());
+    let number = turn.github.open(
+        turn.records,
+        repo,
+        (&login, Some(&slug)),
+        (&title, &body),
+        None,
+    );
+    let place = turn.github.repo(repo).ok_or_else(not_found)?;
+    Ok(ServiceAnswer::with_status(
+        201,
+        payloads::issue(turn.github, place, &place.issues[&number]),
+    ))
 }
 
 /// Applies the fields of a PATCH to an issue or a pull request.
-pub(crate) fn patch(turn: &mut Turn<'_>, repo: &str, number: u64) -> Result<(), Slip> {
+pub(crate) fn apply_patch(
+    turn: &mut GitHubRequest<'_>,
+    repo: &str,
+    number: u64,
+) -> Result<(), GitHubError> {
     let (title, state) = (turn.input["title"].as_str(), turn.input["state"].as_str());
-    let body = if turn.input["body"].is_null() { None } else { Some(turn.body(false)?) };
+    let body = if turn.input["body"].is_null() {
+        None
+    } else {
+        Some(turn.body_text(false)?)
+    };
     if state.is_some_and(|it| it != "open" && it != "closed") {
-        return Err(invalid(Wrong::Field, "state", "state is open or closed"));
+        return Err(invalid(
+            ViolationKind::BadField,
+            "state",
+            "state is open or closed",
+        ));
     }
     let (title, state) = (title.map(str::to_owned), state.map(str::to_owned));
-    let issue = turn.repo(repo)?.issues.get_mut(&number).ok_or_else(not_found)?;
+    let issue = turn
+        .repo(repo)?
+        .issues
+        .get_mut(&number)
+        .ok_or_else(not_found)?;
     if let Some(title) = title {
         issue.title = title;
     }
     if let Some(body) = body {
-        issue.text.body.clone_from(&body);
-        issue.text.versions.push(body);
-        issue.text.updated = sign::now();
+        issue.body.body.clone_from(&body);
+        issue.body.versions.push(body);
+        issue.body.updated = signature::unix_time();
     }
     if let Some(state) = state {
-        issue.open = state == "open";
+        issue.is_open = state == "open";
     }
     Ok(())
 }
 
-fn issue(turn: &mut Turn<'_>, repo: &str, method: &str, number: u64) -> Done {
+fn answer_one_issue(
+    turn: &mut GitHubRequest<'_>,
+    repo: &str,
+    method: &str,
+    number: u64,
+) -> GitHubResult {
     turn.repo(repo)?.issues.get(&number).ok_or_else(not_found)?;
     if method == "PATCH" {
-        patch(turn, repo, number)?;
+        apply_patch(turn, repo, number)?;
     }
-    let place = turn.world.repo(repo).ok_or_else(not_found)?;
-    Ok(Answer::ok(show::issue(turn.world, place, &place.issues[&number])))
+    let place = turn.github.repo(repo).ok_or_else(not_found)?;
+    Ok(ServiceAnswer::ok(payloads::issue(
+        turn.github,
+        place,
+        &place.issues[&number],
+    )))
 }
 
-impl super::world::World {
+impl super::state::GitHubState {
     /// Opens an issue or a pull request, and sends the webhook. Returns its number.
     pub(crate) fn open(
         &mut self,
-        ledger: &mut super::super::desk::Ledger,
+        ledger: &mut super::super::double::CallRecords,
         repo: &str,
         (user, app): (&str, Option<&str>),
         (title, body): (&str, &str),
-        pull: Option<super::world::Pull>,
+        pull: Option<super::state::GitHubPullRequest>,
     ) -> u64 {
         let place = self.repo_mut(repo).expect("there is such a repository");
         let number = place.issues.keys().last().copied().unwrap_or(0) + 1;
         let is_pull = pull.is_some();
-        let (text, title) = (fresh(ledger, user, app, body), title.to_owned());
-        let issue =
-            Issue { number, title, text, open: true, labels: vec![], assignees: vec![], comments: vec![], pull };
+        let (text, title) = (new_comment(ledger, user, app, body), title.to_owned());
+        let issue = GitHubIssue {
+            number,
+            title,
+            body: text,
+            is_open: true,
+            labels: vec![],
+            assignees: vec![],
+            comments: vec![],
+            pull,
+        };
         place.issues.insert(number, issue);
-        let (event, payload) = self.about(repo, number);
+        let (event, payload) = self.webhook_subject(repo, number);
         debug_assert_eq!(is_pull, event == "pull_request");
-        self.tell(ledger, repo, (event, "opened", user), payload, None);
+        self.queue_webhooks(ledger, repo, (event, "opened", user), payload, None);
         number
     }
 
     /// Returns a webhook's name and content for an issue or a pull request.
-    pub(crate) fn about(&self, repo: &str, number: u64) -> (&'static str, Value) {
+    pub(crate) fn webhook_subject(&self, repo: &str, number: u64) -> (&'static str, Value) {
         let place = self.repo(repo).expect("there is such a repository");
         let issue = &place.issues[&number];
         if issue.pull.is_some() {
-            return ("pull_request", json!({"number": number, "pull_request": show::pull(self, place, issue)}));
+            return (
+                "pull_request",
+                json!({"number": number, "pull_request": payloads::pull(self, place, issue)}),
+            );
         }
-        ("issues", json!({"issue": show::issue(self, place, issue)}))
+        (
+            "issues",
+            json!({"issue": payloads::issue(self, place, issue)}),
+        )
     }
 
-    fn about_comment(&self, repo: &str, number: u64, comment: &Comment) -> Value {
+    fn comment_payload(&self, repo: &str, number: u64, comment: &GitHubComment) -> Value {
         let place = self.repo(repo).expect("there is such a repository");
-        let issue = show::issue(self, place, &place.issues[&number]);
-        json!({"issue": issue, "comment": show::comment(self, place, number, comment)})
+        let issue = payloads::issue(self, place, &place.issues[&number]);
+        json!({"issue": issue, "comment": payloads::comment(self, place, number, comment)})
     }
 
     /// Adds a comment, and sends the webhook. Returns its id.
-    pub(crate) fn say(
+    pub(crate) fn add_comment(
         &mut self,
-        ledger: &mut super::super::desk::Ledger,
+        ledger: &mut super::super::double::CallRecords,
         repo: &str,
         number: u64,
         (user, app): (&str, Option<&str>),
         body: &str,
     ) -> u64 {
-        let comment = fresh(ledger, user, app, body);
+        let comment = new_comment(ledger, user, app, body);
         let place = self.repo_mut(repo).expect("there is such a repository");
-        place.issues.get_mut(&number).expect("there is such an issue").comments.push(comment.clone());
-        let payload = self.about_comment(repo, number, &comment);
-        self.tell(ledger, repo, ("issue_comment", "created", user), payload, None);
+        place
+            .issues
+            .get_mut(&number)
+            .expect("there is such an issue")
+            .comments
+            .push(comment.clone());
+        let payload = self.comment_payload(repo, number, &comment);
+        self.queue_webhooks(
+            ledger,
+            repo,
+            ("issue_comment", "created", user),
+            payload,
+            None,
+        );
         comment.id
     }
 
     /// Changes a comment, and sends the webhook.
-    pub(crate) fn resay(
+    pub(crate) fn edit_comment(
         &mut self,
-        ledger: &mut super::super::desk::Ledger,
+        ledger: &mut super::super::double::CallRecords,
         repo: &str,
         id: u64,
         user: &str,
@@ -222,34 +354,60 @@ impl super::world::World {
         let (number, comment) = place.comment_mut(id).expect("there is such a comment");
         let before = std::mem::replace(&mut comment.body, body.to_owned());
         comment.versions.push(body.to_owned());
-        comment.updated = sign::now();
+        comment.updated = signature::unix_time();
         let comment = comment.clone();
-        let mut payload = self.about_comment(repo, number, &comment);
+        let mut payload = self.comment_payload(repo, number, &comment);
         payload["changes"] = json!({"body": {"from": before}});
-        self.tell(ledger, repo, ("issue_comment", "edited", user), payload, None);
+        self.queue_webhooks(
+            ledger,
+            repo,
+            ("issue_comment", "edited", user),
+            payload,
+            None,
+        );
     }
 
     /// Deletes a comment, and sends the webhook.
-    pub(crate) fn unsay(
+    pub(crate) fn delete_comment(
         &mut self,
-        ledger: &mut super::super::desk::Ledger,
+        ledger: &mut super::super::double::CallRecords,
         repo: &str,
         (number, id): (u64, u64),
         user: &str,
     ) {
         let place = self.repo_mut(repo).expect("there is such a repository");
-        let gone = place.comment_mut(id).expect("there is such a comment").1.clone();
-        let payload = self.about_comment(repo, number, &gone);
+        let gone = place
+            .comment_mut(id)
+            .expect("there is such a comment")
+            .1
+            .clone();
+        let payload = self.comment_payload(repo, number, &gone);
         let place = self.repo_mut(repo).expect("there is such a repository");
-        place.issues.get_mut(&number).expect("there is such an issue").comments.retain(|it| it.id != id);
-        self.tell(ledger, repo, ("issue_comment", "deleted", user), payload, None);
+        place
+            .issues
+            .get_mut(&number)
+            .expect("there is such an issue")
+            .comments
+            .retain(|it| it.id != id);
+        self.queue_webhooks(
+            ledger,
+            repo,
+            ("issue_comment", "deleted", user),
+            payload,
+            None,
+        );
     }
 }
 
 /// Returns a new text of a user.
-pub(crate) fn fresh(ledger: &mut super::super::desk::Ledger, user: &str, app: Option<&str>, body: &str) -> Comment {
-    let now = sign::now();
-    Comment {
+pub(crate) fn new_comment(
+    ledger: &mut super::super::double::CallRecords,
+    user: &str,
+    app: Option<&str>,
+    body: &str,
+) -> GitHubComment {
+    let now = signature::unix_time();
+    GitHubComment {
         id: 1_000_000 + ledger.next(),
         user: user.to_owned(),
         app: app.map(str::to_owned),

@@ -3,23 +3,24 @@
 //!
 //! ```text
 //! let github = GitHub::start().await;
-//! let claude = github.app("claude-bot");                            // App: id, client_id, private_key, webhook_secret
-//! github.webhook("claude-bot", "http://127.0.0.1:…/webhooks/github");
-//! github.repo("acme/shop", &["claude-bot"]);                        // and installs these apps at `acme`
-//! github.person("ann", "acme/shop", "write");                       // admin, maintain, write, triage, read
+//! let claude = github.app("claude-bot");                            // App: id, client_id,
+//! private_key, webhook_secret github.webhook("claude-bot", "http://127.0.0.1:…/webhooks/github");
+//! github.repo("acme/shop", &["claude-bot"]);                        // and installs these apps at
+//! `acme` github.person("ann", "acme/shop", "write");                       // admin, maintain, write, triage, read
 //! github.remote("acme/shop", &bare);                                // the branches of a real
 //! repository
 //!
 //! let number = github.open_issue("ann", "acme/shop", "Login", "It fails.");
 //! let id = github.comment("ann", "acme/shop", number, "@claude-bot fix it");
-//! github.edit_comment(…), github.delete_comment(…), github.label(…), github.assign(…), github.react(…)
-//! let pull = github.open_pull("ann", "acme/shop", ("Title", "body"), ("head", "main"), "the diff");
-//! let id = github.review_comment("ann", "acme/shop", pull, ("src/a.rs", 3), "Why?", None);
-//! github.rerequest("ann", "acme/shop", check), github.request_action("ann", "acme/shop", check, "identifier")
+//! github.edit_comment(…), github.delete_comment(…), github.label(…), github.assign(…),
+//! github.react(…) let pull = github.open_pull("ann", "acme/shop", ("Title", "body"), ("head",
+//! "main"), "the diff"); let id = github.review_comment("ann", "acme/shop", pull, ("src/a.rs", 3),
+//! "Why?", None); github.rerequest("ann", "acme/shop", check), github.request_action("ann",
+//! "acme/shop", check, "identifier")
 //!
-//! github.comments("acme/shop", number), github.review_comments(…), github.pulls(…), github.checks(…), github.issue(…)
-//! github.deliveries("claude-bot")                                   // webhooks and the answers to
-//! them
+//! github.comments("acme/shop", number), github.review_comments(…), github.pulls(…),
+//! github.checks(…), github.issue(…) github.deliveries("claude-bot")
+//! // webhooks and the answers to them
 //! github.app_token("claude-bot")                                    // a valid JWT, for a client
 //! without a library
 //! ```
@@ -33,7 +34,8 @@
 //! - tokens of installations, which live an hour and reach only repositories of their owner;
 //! - a `User-Agent`, pages of 30, 65,536 characters in a body, and the fields of a check run;
 //! - an app changes only its own comments and checks;
-//! - a webhook is answered within 10 s ([`ANSWER`]); it is sent again only on request, with the
+//! - a webhook is answered within 10 s ([`WEBHOOK_TIMEOUT`]); it is sent again only on request,
+//!   with the
 //!   same GUID;
 //! - 5,000 requests per hour, 900 points per minute, 100 requests at once, and 80 requests per
 //!   minute and 500 per hour that create content.
@@ -46,10 +48,10 @@ mod checks;
 mod hooks;
 mod issues;
 mod keys;
+mod payloads;
 mod pulls;
 mod routes;
-mod show;
-mod world;
+mod state;
 
 use std::collections::BTreeMap;
 use std::ops::Deref;
@@ -57,86 +59,111 @@ use std::sync::Arc;
 
 use serde_json::json;
 
-pub use hooks::ANSWER;
-pub use routes::{AT_ONCE, CONTENT_PER_HOUR, CONTENT_PER_MINUTE, POINTS_PER_MINUTE, REQUESTS_PER_HOUR, TOKEN};
-pub use world::{App, Check, Comment, Delivery, Issue, Pull, Reaction, ReviewComment, World};
+pub use hooks::WEBHOOK_TIMEOUT;
+pub use routes::{
+    MAX_CONCURRENT_REQUESTS, MAX_CONTENT_PER_HOUR, MAX_CONTENT_PER_MINUTE, MAX_POINTS_PER_MINUTE,
+    MAX_REQUESTS_PER_HOUR, TOKEN_LIFETIME,
+};
+pub use state::{
+    CheckRun, GitHubApp, GitHubComment, GitHubDelivery, GitHubIssue, GitHubPullRequest,
+    GitHubReaction, GitHubReviewComment, GitHubState,
+};
 
-use super::desk::Desk;
-use super::sign;
-use world::{AppState, Repo};
+use super::double::ServiceDouble;
+use super::signature;
+use state::{GitHubAppState, GitHubRepo};
 
 /// The double. Dropping it closes all its connections.
 pub struct GitHub {
-    desk: Arc<Desk<World>>,
+    double: Arc<ServiceDouble<GitHubState>>,
 }
 
 impl Deref for GitHub {
-    type Target = Desk<World>;
+    type Target = ServiceDouble<GitHubState>;
 
-    fn deref(&self) -> &Desk<World> {
-        &self.desk
+    fn deref(&self) -> &ServiceDouble<GitHubState> {
+        &self.double
     }
 }
 
 impl Drop for GitHub {
     fn drop(&mut self) {
-        self.desk.shut();
+        self.double.shut_down();
     }
 }
 
 impl GitHub {
     /// Starts the double on a free port of loopback. The API is directly below `base_url()`.
     pub async fn start() -> GitHub {
-        let world = World { apps: vec![], repos: vec![], tokens: vec![] };
-        let desk = Desk::open(world, routes::handle).await;
-        tokio::spawn(hooks::deliver(Arc::downgrade(&desk)));
-        GitHub { desk }
+        let world = GitHubState {
+            apps: vec![],
+            repos: vec![],
+            tokens: vec![],
+        };
+        let desk = ServiceDouble::open(world, routes::handle_request).await;
+        tokio::spawn(hooks::deliver_webhooks(Arc::downgrade(&desk)));
+        GitHub { double: desk }
     }
 
     /// Registers an app that listens to all events that bridges use. There are keys for three apps.
-    pub fn app(&self, slug: &str) -> App {
-        self.change(|world, _| {
+    pub fn add_app(&self, slug: &str) -> GitHubApp {
+        self.update(|world, _| {
             let number = world.apps.len();
-            let app = App {
+            let app = GitHubApp {
                 id: 12_345 + number as u64,
-                client_id: format!("Iv23{}", sign::token(&format!("client {slug}"), 16)),
+                client_id: format!(
+                    "Iv23{}",
+                    signature::fake_token(&format!("client {slug}"), 16)
+                ),
                 slug: slug.to_owned(),
                 private_key: access::private_key(number),
-                webhook_secret: sign::token(&format!("webhook {slug}"), 32),
+                webhook_secret: signature::fake_token(&format!("webhook {slug}"), 32),
             };
-            let events = ["issues", "issue_comment", "pull_request", "pull_request_review_comment", "check_run"];
-            world.apps.push(AppState {
+            let events = [
+                "issues",
+                "issue_comment",
+                "pull_request",
+                "pull_request_review_comment",
+                "check_run",
+            ];
+            world.apps.push(GitHubAppState {
                 app: app.clone(),
                 webhook: None,
                 events: events.into_iter().map(str::to_owned).collect(),
                 installations: vec![],
                 deliveries: vec![],
                 in_flight: 0,
-                forged: 0,
+                forged_signatures: 0,
             });
             app
         })
     }
 
     /// Sets the URL for an app's webhooks, also for those that were not sent yet.
-    pub fn webhook(&self, app: &str, url: &str) {
-        let at = self.at(app);
-        self.change(|world, _| world.apps[at].webhook = Some(url.to_owned()));
+    pub fn set_webhook_url(&self, app: &str, url: &str) {
+        let at = self.app_index(app);
+        self.update(|world, _| world.apps[at].webhook = Some(url.to_owned()));
     }
 
     /// Sets the events that an app listens to.
     pub fn subscribe(&self, app: &str, events: &[&str]) {
-        let (at, events) = (self.at(app), events.iter().map(|it| (*it).to_owned()).collect());
-        self.change(|world, _| world.apps[at].events = events);
+        let (at, events) = (
+            self.app_index(app),
+            events.iter().map(|it| (*it).to_owned()).collect(),
+        );
+        self.update(|world, _| world.apps[at].events = events);
     }
 
     /// Adds a repository `owner/name`, and installs these apps at its owner.
-    pub fn repo(&self, full_name: &str, apps: &[&str]) {
-        let at: Vec<usize> = apps.iter().map(|it| self.at(it)).collect();
-        let (owner, name) = full_name.split_once('/').expect("a repository is owner/name");
-        self.change(|world, ledger| {
-            let branches = BTreeMap::from([("main".to_owned(), sign::token(full_name, 40))]);
-            world.repos.push(Repo {
+    pub fn add_repo(&self, full_name: &str, apps: &[&str]) {
+        let at: Vec<usize> = apps.iter().map(|it| self.app_index(it)).collect();
+        let (owner, name) = full_name
+            .split_once('/')
+            .expect("a repository is owner/name");
+        self.update(|world, ledger| {
+            let branches =
+                BTreeMap::from([("main".to_owned(), signature::fake_token(full_name, 40))]);
+            world.repos.push(GitHubRepo {
                 id: 700 + ledger.next(),
                 owner: owner.to_owned(),
                 name: name.to_owned(),
@@ -149,23 +176,24 @@ impl GitHub {
             for at in at {
                 let app = &mut world.apps[at];
                 if !app.installations.iter().any(|it| it.1 == owner) {
-                    app.installations.push((8_000 + ledger.next(), owner.to_owned()));
+                    app.installations
+                        .push((8_000 + ledger.next(), owner.to_owned()));
                 }
             }
         });
     }
 
     /// Gives a person a role in a repository.
-    pub fn person(&self, login: &str, repo: &str, role: &str) {
-        self.change(|world, _| {
+    pub fn add_person(&self, login: &str, repo: &str, role: &str) {
+        self.update(|world, _| {
             let repo = world.repo_mut(repo).expect("there is such a repository");
             repo.people.insert(login.to_owned(), role.to_owned());
         });
     }
 
     /// Sets the commit of a branch.
-    pub fn branch(&self, repo: &str, branch: &str, sha: &str) {
-        self.change(|world, _| {
+    pub fn set_branch(&self, repo: &str, branch: &str, sha: &str) {
+        self.update(|world, _| {
             let repo = world.repo_mut(repo).expect("there is such a repository");
             repo.branches.insert(branch.to_owned(), sha.to_owned());
         });
@@ -173,8 +201,8 @@ impl GitHub {
 
     /// Uses the branches of a bare repository on disk for a repository. A pull request from a
     /// branch that was not pushed there is refused, as by GitHub.
-    pub fn remote(&self, repo: &str, path: &std::path::Path) {
-        self.change(|world, _| {
+    pub fn set_remote(&self, repo: &str, path: &std::path::Path) {
+        self.update(|world, _| {
             let repo = world.repo_mut(repo).expect("there is such a repository");
             repo.remote = Some(path.to_owned());
         });
@@ -182,27 +210,37 @@ impl GitHub {
 
     /// Returns the installation of an app at an owner.
     pub fn installation(&self, app: &str, owner: &str) -> u64 {
-        let at = self.at(app);
-        let found = self.view(|view| view.apps[at].installations.iter().find(|it| it.1 == owner).map(|it| it.0));
+        let at = self.app_index(app);
+        let found = self.view(|view| {
+            view.apps[at]
+                .installations
+                .iter()
+                .find(|it| it.1 == owner)
+                .map(|it| it.0)
+        });
         found.expect("the app is installed at this owner")
     }
 
     /// Returns a signed token of the app that is valid for nine minutes.
     pub fn app_token(&self, app: &str) -> String {
-        let at = self.at(app);
+        let at = self.app_index(app);
         self.view(|view| access::app_token(&view.apps[at].app, at))
     }
 
     /// Signs any claims with an app's key.
     pub fn sign_claims(&self, app: &str, claims: &serde_json::Value) -> String {
-        let part = |it: &serde_json::Value| access::encode(it.to_string().as_bytes());
-        let message = format!("{}.{}", part(&json!({"alg": "RS256", "typ": "JWT"})), part(claims));
-        access::sign_with(self.at(app), message)
+        let part = |it: &serde_json::Value| access::encode_base64url(it.to_string().as_bytes());
+        let message = format!(
+            "{}.{}",
+            part(&json!({"alg": "RS256", "typ": "JWT"})),
+            part(claims)
+        );
+        access::sign_with(self.app_index(app), message)
     }
 
     /// Opens an issue for a person. Returns its number.
     pub fn open_issue(&self, person: &str, repo: &str, title: &str, body: &str) -> u64 {
-        self.change(|world, ledger| world.open(ledger, repo, (person, None), (title, body), None))
+        self.update(|world, ledger| world.open(ledger, repo, (person, None), (title, body), None))
     }
 
     /// Opens a pull request for a person, with title and body, head and base, and diff. Returns its
@@ -215,26 +253,26 @@ impl GitHub {
         (head, base): (&str, &str),
         diff: &str,
     ) -> u64 {
-        self.change(|world, ledger| {
+        self.update(|world, ledger| {
             let place = world.repo(repo).expect("there is such a repository");
-            let pull = pulls::pull_of(place, head, base, diff);
+            let pull = pulls::new_pull(place, head, base, diff);
             world.open(ledger, repo, (person, None), said, Some(pull))
         })
     }
 
     /// Adds a person's comment to an issue or a pull request. Returns the comment's id.
     pub fn comment(&self, person: &str, repo: &str, number: u64, body: &str) -> u64 {
-        self.change(|world, ledger| world.say(ledger, repo, number, (person, None), body))
+        self.update(|world, ledger| world.add_comment(ledger, repo, number, (person, None), body))
     }
 
     /// Changes a person's comment.
     pub fn edit_comment(&self, person: &str, repo: &str, id: u64, body: &str) {
-        self.change(|world, ledger| world.resay(ledger, repo, id, person, body));
+        self.update(|world, ledger| world.edit_comment(ledger, repo, id, person, body));
     }
 
     /// Deletes a person's comment.
     pub fn delete_comment(&self, person: &str, repo: &str, number: u64, id: u64) {
-        self.change(|world, ledger| world.unsay(ledger, repo, (number, id), person));
+        self.update(|world, ledger| world.delete_comment(ledger, repo, (number, id), person));
     }
 
     /// Adds a person's comment on a line, or a reply to such a comment. Returns the comment's id.
@@ -246,113 +284,164 @@ impl GitHub {
         ((path, line), body): ((&str, u64), &str),
         reply_to: Option<u64>,
     ) -> u64 {
-        self.change(|world, ledger| world.remark(ledger, repo, number, (person, None), (path, line, reply_to, body)))
+        self.update(|world, ledger| {
+            world.add_review_comment(
+                ledger,
+                repo,
+                number,
+                (person, None),
+                (path, line, reply_to, body),
+            )
+        })
     }
 
     /// Adds a label to an issue or a pull request for a person.
     pub fn label(&self, person: &str, repo: &str, number: u64, label: &str) {
-        self.change(|world, ledger| {
+        self.update(|world, ledger| {
             let place = world.repo_mut(repo).expect("there is such a repository");
-            place.issues.get_mut(&number).expect("there is such an issue").labels.push(label.to_owned());
-            let (event, mut payload) = world.about(repo, number);
+            place
+                .issues
+                .get_mut(&number)
+                .expect("there is such an issue")
+                .labels
+                .push(label.to_owned());
+            let (event, mut payload) = world.webhook_subject(repo, number);
             payload["label"] = json!({"name": label});
-            world.tell(ledger, repo, (event, "labeled", person), payload, None);
+            world.queue_webhooks(ledger, repo, (event, "labeled", person), payload, None);
         });
     }
 
     /// Assigns an issue or a pull request for a person.
     pub fn assign(&self, person: &str, repo: &str, number: u64, whom: &str) {
-        self.change(|world, ledger| {
+        self.update(|world, ledger| {
             let place = world.repo_mut(repo).expect("there is such a repository");
-            place.issues.get_mut(&number).expect("there is such an issue").assignees.push(whom.to_owned());
-            let (event, mut payload) = world.about(repo, number);
-            payload["assignee"] = show::user(whom);
-            world.tell(ledger, repo, (event, "assigned", person), payload, None);
+            place
+                .issues
+                .get_mut(&number)
+                .expect("there is such an issue")
+                .assignees
+                .push(whom.to_owned());
+            let (event, mut payload) = world.webhook_subject(repo, number);
+            payload["assignee"] = payloads::user(whom);
+            world.queue_webhooks(ledger, repo, (event, "assigned", person), payload, None);
         });
     }
 
     /// Adds a person's reaction to a comment. GitHub sends no webhook for reactions.
     pub fn react(&self, person: &str, repo: &str, comment: u64, content: &str) {
-        self.change(|world, ledger| {
+        self.update(|world, ledger| {
             let place = world.repo_mut(repo).expect("there is such a repository");
-            let reaction = Reaction { id: ledger.next(), content: content.to_owned(), user: person.to_owned() };
-            place.comment_mut(comment).expect("there is such a comment").1.reactions.push(reaction);
+            let reaction = GitHubReaction {
+                id: ledger.next(),
+                content: content.to_owned(),
+                user: person.to_owned(),
+            };
+            place
+                .comment_mut(comment)
+                .expect("there is such a comment")
+                .1
+                .reactions
+                .push(reaction);
         });
     }
 
     /// Requests a new run of a check for a person.
     pub fn rerequest(&self, person: &str, repo: &str, check: u64) {
-        self.about_check(person, repo, check, ("rerequested", None));
+        self.queue_check_webhook(person, repo, check, ("rerequested", None));
     }
 
     /// Presses a button of a check for a person.
     pub fn request_action(&self, person: &str, repo: &str, check: u64, identifier: &str) {
-        self.about_check(person, repo, check, ("requested_action", Some(identifier)));
+        self.queue_check_webhook(person, repo, check, ("requested_action", Some(identifier)));
     }
 
-    fn about_check(&self, person: &str, repo: &str, check: u64, (action, identifier): (&str, Option<&str>)) {
-        self.change(|world, ledger| {
+    fn queue_check_webhook(
+        &self,
+        person: &str,
+        repo: &str,
+        check: u64,
+        (action, identifier): (&str, Option<&str>),
+    ) {
+        self.update(|world, ledger| {
             let place = world.repo(repo).expect("there is such a repository");
-            let check = place.checks.iter().find(|it| it.id == check).expect("there is such a check").clone();
-            let mut payload = json!({"check_run": show::check(world, place, &check)});
+            let check = place
+                .checks
+                .iter()
+                .find(|it| it.id == check)
+                .expect("there is such a check")
+                .clone();
+            let mut payload = json!({"check_run": payloads::check(world, place, &check)});
             if let Some(identifier) = identifier {
                 let offered = check.fields["actions"].as_array().into_iter().flatten();
-                assert!(offered.clone().any(|it| it["identifier"] == identifier), "there is no such button");
+                assert!(
+                    offered.clone().any(|it| it["identifier"] == identifier),
+                    "there is no such button"
+                );
                 payload["requested_action"] = json!({"identifier": identifier});
             }
-            world.tell(ledger, repo, ("check_run", action, person), payload, Some(&check.app));
+            world.queue_webhooks(
+                ledger,
+                repo,
+                ("check_run", action, person),
+                payload,
+                Some(&check.app),
+            );
         });
     }
 
     /// Returns the comments of an issue or a pull request.
-    pub fn comments(&self, repo: &str, number: u64) -> Vec<Comment> {
+    pub fn comments(&self, repo: &str, number: u64) -> Vec<GitHubComment> {
         self.view(|view| view.comments(repo, number).to_vec())
     }
 
     /// Returns the comments on lines of a pull request.
-    pub fn review_comments(&self, repo: &str, number: u64) -> Vec<ReviewComment> {
+    pub fn review_comments(&self, repo: &str, number: u64) -> Vec<GitHubReviewComment> {
         self.view(|view| view.review_comments(repo, number).to_vec())
     }
 
     /// Returns an issue or a pull request.
-    pub fn issue(&self, repo: &str, number: u64) -> Option<Issue> {
+    pub fn issue(&self, repo: &str, number: u64) -> Option<GitHubIssue> {
         self.view(|view| view.issue(repo, number).cloned())
     }
 
     /// Returns all pull requests.
-    pub fn pulls(&self, repo: &str) -> Vec<Issue> {
+    pub fn pulls(&self, repo: &str) -> Vec<GitHubIssue> {
         self.view(|view| view.pulls(repo).cloned().collect())
     }
 
     /// Returns all check runs.
-    pub fn checks(&self, repo: &str) -> Vec<Check> {
+    pub fn checks(&self, repo: &str) -> Vec<CheckRun> {
         self.view(|view| view.checks(repo).to_vec())
     }
 
     /// Returns the webhooks of an app.
-    pub fn deliveries(&self, app: &str) -> Vec<Delivery> {
+    pub fn deliveries(&self, app: &str) -> Vec<GitHubDelivery> {
         self.view(|view| view.deliveries(app).to_vec())
     }
 
     /// Deletes an app's webhooks, as GitHub does after three days.
     pub fn forget_deliveries(&self, app: &str) {
-        let at = self.at(app);
-        self.change(|world, _| world.apps[at].deliveries.clear());
+        let at = self.app_index(app);
+        self.update(|world, _| world.apps[at].deliveries.clear());
     }
 
     /// Signs the next `n` webhooks of an app with a wrong secret.
     pub fn corrupt_signatures(&self, app: &str, n: u32) {
-        let at = self.at(app);
-        self.change(|world, _| world.apps[at].forged += n);
+        let at = self.app_index(app);
+        self.update(|world, _| world.apps[at].forged_signatures += n);
     }
 
     /// Sends a webhook again with the same GUID, as the page of the app on GitHub does.
     pub fn redeliver(&self, app: &str, delivery: u64) {
-        let at = self.at(app);
-        assert!(self.change(|world, ledger| hooks::redeliver(&mut world.apps[at], ledger, delivery)));
+        let at = self.app_index(app);
+        assert!(self.update(|world, ledger| hooks::queue_redelivery(
+            &mut world.apps[at],
+            ledger,
+            delivery
+        )));
     }
 
-    fn at(&self, app: &str) -> usize {
+    fn app_index(&self, app: &str) -> usize {
         let found = self.view(|view| view.apps.iter().position(|it| it.app.slug == app));
         found.unwrap_or_else(|| panic!("no app is called {app}"))
     }

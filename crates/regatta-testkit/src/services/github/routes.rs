@@ -5,74 +5,98 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use super::super::desk::{Answer, Desk, Ledger, Wrong, limited};
-use super::super::door::{Asked, Reply};
-use super::super::limit::Rule;
-use super::super::sign;
-use super::access::{self, Caller};
-use super::world::{Repo, Token, World};
-use super::{checks, hooks, issues, pulls, show};
+use super::super::double::{
+    CallRecords, ServiceAnswer, ServiceDouble, ViolationKind, rate_limited,
+};
+use super::super::listener::{DoubleReply, DoubleRequest};
+use super::super::rate_limit::RateRule;
+use super::super::signature;
+use super::access::{self, GitHubCaller};
+use super::state::{GitHubRepo, GitHubState, InstallationToken};
+use super::{checks, hooks, issues, payloads, pulls};
 
 const MINUTE: Duration = Duration::from_secs(60);
 const HOUR: Duration = Duration::from_secs(3600);
 /// Secondary limits for one app: requests that create content, points (a read counts 1, a write 5),
 /// concurrent requests.
-pub const CONTENT_PER_MINUTE: u32 = 80;
-pub const CONTENT_PER_HOUR: u32 = 500;
-pub const POINTS_PER_MINUTE: u32 = 900;
-pub const AT_ONCE: usize = 100;
+pub const MAX_CONTENT_PER_MINUTE: u32 = 80;
+pub const MAX_CONTENT_PER_HOUR: u32 = 500;
+pub const MAX_POINTS_PER_MINUTE: u32 = 900;
+pub const MAX_CONCURRENT_REQUESTS: usize = 100;
 /// The primary limit of an installation.
-pub const REQUESTS_PER_HOUR: u32 = 5000;
+pub const MAX_REQUESTS_PER_HOUR: u32 = 5000;
 /// The lifetime of an installation's token.
-pub const TOKEN: Duration = HOUR;
+pub const TOKEN_LIFETIME: Duration = HOUR;
 
 /// The reason why an operation fails.
-pub(crate) struct Slip {
+pub(crate) struct GitHubError {
     pub(crate) status: u16,
     pub(crate) message: String,
     pub(crate) errors: Value,
     /// Set if the request breaks the contract, and does not only fail because of the current state.
-    pub(crate) wrong: Option<Wrong>,
+    pub(crate) violation: Option<ViolationKind>,
 }
 
-pub(crate) fn not_found() -> Slip {
-    Slip { status: 404, message: "Not Found".into(), errors: Value::Null, wrong: None }
+pub(crate) fn not_found() -> GitHubError {
+    GitHubError {
+        status: 404,
+        message: "Not Found".into(),
+        errors: Value::Null,
+        violation: None,
+    }
 }
 
-pub(crate) fn invalid(wrong: Wrong, field: &str, what: &str) -> Slip {
+pub(crate) fn invalid(wrong: ViolationKind, field: &str, what: &str) -> GitHubError {
     let errors = json!([{"field": field, "code": "custom", "message": what}]);
-    Slip { status: 422, message: "Validation Failed".into(), errors, wrong: Some(wrong) }
+    GitHubError {
+        status: 422,
+        message: "Validation Failed".into(),
+        errors,
+        violation: Some(wrong),
+    }
 }
 
-pub(crate) type Done = Result<Answer, Slip>;
+pub(crate) type GitHubResult = Result<ServiceAnswer, GitHubError>;
 
 /// A request during its execution.
-pub(crate) struct Turn<'a> {
-    pub(crate) world: &'a mut World,
-    pub(crate) ledger: &'a mut Ledger,
-    pub(crate) caller: Caller,
-    pub(crate) asked: &'a Asked,
+pub(crate) struct GitHubRequest<'a> {
+    pub(crate) github: &'a mut GitHubState,
+    pub(crate) records: &'a mut CallRecords,
+    pub(crate) caller: GitHubCaller,
+    pub(crate) request: &'a DoubleRequest,
     pub(crate) input: &'a Value,
 }
 
-impl Turn<'_> {
-    pub(crate) fn slug(&self) -> String {
-        self.world.apps[self.caller.app()].app.slug.clone()
+impl GitHubRequest<'_> {
+    pub(crate) fn app_slug(&self) -> String {
+        self.github.apps[self.caller.app_index()].app.slug.clone()
     }
 
-    pub(crate) fn login(&self) -> String {
-        self.world.apps[self.caller.app()].app.login()
+    pub(crate) fn app_login(&self) -> String {
+        self.github.apps[self.caller.app_index()].app.login()
     }
 
     /// Returns the repository, if this token can access it.
-    pub(crate) fn repo(&mut self, name: &str) -> Result<&mut Repo, Slip> {
-        let Caller::Installation { app, installation } = self.caller else {
-            return Err(Slip { wrong: Some(Wrong::Auth), ..unauthorized("An installation's token is needed") });
+    pub(crate) fn repo(&mut self, name: &str) -> Result<&mut GitHubRepo, GitHubError> {
+        let GitHubCaller::Installation { app, installation } = self.caller else {
+            return Err(GitHubError {
+                violation: Some(ViolationKind::Auth),
+                ..unauthorized("An installation's token is needed")
+            });
         };
-        let owner = self.world.apps[app].installations.iter().find(|it| it.0 == installation).map(|it| it.1.clone());
-        let token = self.asked.bearer().unwrap_or_default();
-        let narrowed = self.world.tokens.iter().find(|it| it.token == token).map(|it| it.repositories.clone());
-        let repo = self.world.repo_mut(name).ok_or_else(not_found)?;
+        let owner = self.github.apps[app]
+            .installations
+            .iter()
+            .find(|it| it.0 == installation)
+            .map(|it| it.1.clone());
+        let token = self.request.bearer().unwrap_or_default();
+        let narrowed = self
+            .github
+            .tokens
+            .iter()
+            .find(|it| it.token == token)
+            .map(|it| it.repositories.clone());
+        let repo = self.github.repo_mut(name).ok_or_else(not_found)?;
         let reached = narrowed.is_none_or(|it| it.is_empty() || it.contains(&repo.name));
         if owner.as_deref() != Some(repo.owner.as_str()) || !reached {
             return Err(not_found());
@@ -81,77 +105,122 @@ impl Turn<'_> {
     }
 
     /// Returns a field that must be text.
-    pub(crate) fn text(&self, field: &str) -> Result<String, Slip> {
-        match self.input[field].as_str().filter(|it| !it.trim().is_empty()) {
+    pub(crate) fn required_text(&self, field: &str) -> Result<String, GitHubError> {
+        match self.input[field]
+            .as_str()
+            .filter(|it| !it.trim().is_empty())
+        {
             Some(text) => Ok(text.to_owned()),
-            None => Err(invalid(Wrong::Field, field, &format!("{field} can't be blank"))),
+            None => Err(invalid(
+                ViolationKind::BadField,
+                field,
+                &format!("{field} can't be blank"),
+            )),
         }
     }
 
     /// Returns the body of a comment or an issue.
-    pub(crate) fn body(&self, needed: bool) -> Result<String, Slip> {
-        let body = if needed { self.text("body")? } else { self.input["body"].as_str().unwrap_or_default().to_owned() };
+    pub(crate) fn body_text(&self, needed: bool) -> Result<String, GitHubError> {
+        let body = if needed {
+            self.required_text("body")?
+        } else {
+            self.input["body"].as_str().unwrap_or_default().to_owned()
+        };
         if body.chars().count() > 65_536 {
-            return Err(invalid(Wrong::TooLong, "body", "body is too long (maximum is 65536 characters)"));
+            return Err(invalid(
+                ViolationKind::TooLong,
+                "body",
+                "body is too long (maximum is 65536 characters)",
+            ));
         }
         Ok(body)
     }
 
     /// Returns a page of a list, with links to its neighbours.
-    pub(crate) fn page(&self, all: Vec<Value>, wrap: Option<&str>) -> Answer {
-        let number = |name: &str| self.asked.query(name).and_then(|it| it.parse::<usize>().ok());
+    pub(crate) fn page(&self, all: Vec<Value>, wrap: Option<&str>) -> ServiceAnswer {
+        let number = |name: &str| {
+            self.request
+                .query(name)
+                .and_then(|it| it.parse::<usize>().ok())
+        };
         let size = number("per_page").unwrap_or(30).clamp(1, 100);
         let page = number("page").unwrap_or(1).max(1);
         let (total, last) = (all.len(), all.len().div_ceil(size).max(1));
         let shown: Vec<Value> = all.into_iter().skip((page - 1) * size).take(size).collect();
-        let mut answer = Answer::ok(match wrap {
+        let mut answer = ServiceAnswer::ok(match wrap {
             Some(name) => json!({"total_count": total, name: shown}),
             None => json!(shown),
         });
         if page < last {
-            let host = self.asked.header("host").unwrap_or_default();
+            let host = self.request.header("host").unwrap_or_default();
             let others: Vec<String> = self
-                .asked
+                .request
                 .query
                 .iter()
                 .filter(|it| it.0 != "page")
-                .map(|it| format!("{}={}&", it.0, super::super::door::escape(&it.1)))
+                .map(|it| format!("{}={}&", it.0, super::super::listener::escape_form(&it.1)))
                 .collect();
             let link = |page: usize, rel: &str| {
-                format!("<http://{host}{}?{}page={page}>; rel=\"{rel}\"", self.asked.path, others.concat())
+                format!(
+                    "<http://{host}{}?{}page={page}>; rel=\"{rel}\"",
+                    self.request.path,
+                    others.concat()
+                )
             };
-            answer = answer.header("link", format!("{}, {}", link(page + 1, "next"), link(last, "last")));
+            answer = answer.with_header(
+                "link",
+                format!("{}, {}", link(page + 1, "next"), link(last, "last")),
+            );
         }
         answer
     }
 }
 
-fn unauthorized(message: &str) -> Slip {
-    Slip { status: 401, message: message.into(), errors: Value::Null, wrong: Some(Wrong::Auth) }
+fn unauthorized(message: &str) -> GitHubError {
+    GitHubError {
+        status: 401,
+        message: message.into(),
+        errors: Value::Null,
+        violation: Some(ViolationKind::Auth),
+    }
 }
 
 /// Returns the operation's name in GitHub's API description, and whether it creates content.
-fn operation(method: &str, path: &[&str]) -> Option<(&'static str, bool)> {
+fn operation_of(method: &str, path: &[&str]) -> Option<(&'static str, bool)> {
     Some(match (method, path) {
         ("GET", ["app"]) => ("apps/get-authenticated", false),
         ("GET", ["app", "installations"]) => ("apps/list-installations", false),
         ("GET", ["app", "installations", _]) => ("apps/get-installation", false),
-        ("POST", ["app", "installations", _, "access_tokens"]) => ("apps/create-installation-access-token", false),
+        ("POST", ["app", "installations", _, "access_tokens"]) => {
+            ("apps/create-installation-access-token", false)
+        }
         ("GET", ["app", "hook", "deliveries"]) => ("apps/list-webhook-deliveries", false),
         ("GET", ["app", "hook", "deliveries", _]) => ("apps/get-webhook-delivery", false),
-        ("POST", ["app", "hook", "deliveries", _, "attempts"]) => ("apps/redeliver-webhook-delivery", false),
+        ("POST", ["app", "hook", "deliveries", _, "attempts"]) => {
+            ("apps/redeliver-webhook-delivery", false)
+        }
         ("GET", ["rate_limit"]) => ("rate-limit/get", false),
-        ("GET", ["installation", "repositories"]) => ("apps/list-repos-accessible-to-installation", false),
+        ("GET", ["installation", "repositories"]) => {
+            ("apps/list-repos-accessible-to-installation", false)
+        }
         (_, ["repos", _, _, rest @ ..]) => match (method, rest) {
             ("GET", []) => ("repos/get", false),
             ("GET", ["installation"]) => ("apps/get-repo-installation", false),
-            ("GET", ["collaborators", _, "permission"]) => ("repos/get-collaborator-permission-level", false),
+            ("GET", ["collaborators", _, "permission"]) => {
+                ("repos/get-collaborator-permission-level", false)
+            }
             ("GET", ["issues", "comments", _]) => ("issues/get-comment", false),
             ("PATCH", ["issues", "comments", _]) => ("issues/update-comment", true),
             ("DELETE", ["issues", "comments", _]) => ("issues/delete-comment", false),
-            ("GET", ["issues", "comments", _, "reactions"]) => ("reactions/list-for-issue-comment", false),
-            ("POST", ["issues", "comments", _, "reactions"]) => ("reactions/create-for-issue-comment", false),
-            ("DELETE", ["issues", "comments", _, "reactions", _]) => ("reactions/delete-for-issue-comment", false),
+            ("GET", ["issues", "comments", _, "reactions"]) => {
+                ("reactions/list-for-issue-comment", false)
+            }
+            ("POST", ["issues", "comments", _, "reactions"]) => {
+                ("reactions/create-for-issue-comment", false)
+            }
+            ("DELETE", ["issues", "comments", _, "reactions", _]) => {
+                ("reactions/delete-for-issue-comment", false)
+            }
             ("POST", ["issues"]) => ("issues/create", true),
             ("GET", ["issues", _]) => ("issues/get", false),
             ("PATCH", ["issues", _]) => ("issues/update", true),
@@ -163,14 +232,18 @@ fn operation(method: &str, path: &[&str]) -> Option<(&'static str, bool)> {
             ("GET", ["pulls"]) => ("pulls/list", false),
             ("POST", ["pulls"]) => ("pulls/create", true),
             ("PATCH", ["pulls", "comments", _]) => ("pulls/update-review-comment", true),
-            ("GET", ["pulls", "comments", _, "reactions"]) => ("reactions/list-for-pull-request-review-comment", false),
+            ("GET", ["pulls", "comments", _, "reactions"]) => {
+                ("reactions/list-for-pull-request-review-comment", false)
+            }
             ("POST", ["pulls", "comments", _, "reactions"]) => {
                 ("reactions/create-for-pull-request-review-comment", false)
             }
             ("GET", ["pulls", _]) => ("pulls/get", false),
             ("PATCH", ["pulls", _]) => ("pulls/update", true),
             ("GET", ["pulls", _, "comments"]) => ("pulls/list-review-comments", false),
-            ("POST", ["pulls", _, "comments", _, "replies"]) => ("pulls/create-reply-for-review-comment", true),
+            ("POST", ["pulls", _, "comments", _, "replies"]) => {
+                ("pulls/create-reply-for-review-comment", true)
+            }
             ("POST", ["check-runs"]) => ("checks/create", false),
             ("GET", ["check-runs", _]) => ("checks/get", false),
             ("PATCH", ["check-runs", _]) => ("checks/update", false),
@@ -185,8 +258,10 @@ fn operation(method: &str, path: &[&str]) -> Option<(&'static str, bool)> {
 const API_VERSIONS: [&str; 2] = ["2022-11-28", "2026-03-10"];
 
 /// Returns the error for a request that cannot be parsed, whatever its operation.
-fn malformed(asked: &Asked) -> Option<String> {
-    let version = asked.header("x-github-api-version").unwrap_or(API_VERSIONS[0]);
+fn request_problem(asked: &DoubleRequest) -> Option<String> {
+    let version = asked
+        .header("x-github-api-version")
+        .unwrap_or(API_VERSIONS[0]);
     if !API_VERSIONS.contains(&version) {
         return Some(format!("The version {version:?} is not supported"));
     }
@@ -200,128 +275,168 @@ fn malformed(asked: &Asked) -> Option<String> {
     }
 }
 
-pub(crate) async fn handle(desk: Arc<Desk<World>>, asked: Asked) -> Reply {
+pub(crate) async fn handle_request(
+    desk: Arc<ServiceDouble<GitHubState>>,
+    asked: DoubleRequest,
+) -> DoubleReply {
     let path = asked.path.clone();
     let parts: Vec<&str> = path.trim_matches('/').split('/').collect();
-    let known = operation(&asked.method, &parts);
-    let name = known.map_or_else(|| format!("{} {}", asked.method, asked.path), |it| it.0.to_owned());
+    let known = operation_of(&asked.method, &parts);
+    let name = known.map_or_else(
+        || format!("{} {}", asked.method, asked.path),
+        |it| it.0.to_owned(),
+    );
     let input: Value = serde_json::from_slice(&asked.body).unwrap_or_default();
-    let found = desk.view(|view| access::caller(view, asked.bearer().unwrap_or_default()));
+    let found = desk.view(|view| access::authenticate(view, asked.bearer().unwrap_or_default()));
     let by = match &found {
-        Ok(caller) => desk.view(|view| view.apps[caller.app()].app.slug.clone()),
+        Ok(caller) => desk.view(|view| view.apps[caller.app_index()].app.slug.clone()),
         Err(_) => String::new(),
     };
-    let _together = found.as_ref().ok().map(|it| Together::enter(&desk, it.app()));
-    desk.call(&name, &by, input.clone(), |world, ledger| {
+    let _together = found
+        .as_ref()
+        .ok()
+        .map(|it| ConcurrentRequest::enter(&desk, it.app_index()));
+    desk.perform_call(&name, &by, input.clone(), |world, ledger| {
         let caller = match found {
             Ok(caller) if asked.header("user-agent").is_some() => caller,
             Ok(_) => {
                 let message =
-                    "Request forbidden by administrative rules. Please make sure your request has a User-Agent header";
-                let slip = Slip { status: 403, wrong: Some(Wrong::Field), ..unauthorized(message) };
-                return refuse(ledger, &by, &name, slip);
+                    "Request forbidden by administrative rules. Please make sure your request has \
+                    a User-Agent header";
+                let slip = GitHubError { status: 403, violation: Some(ViolationKind::BadField), ..unauthorized(message) };
+                return error_answer(ledger, &by, &name, slip);
             }
-            Err(message) => return refuse(ledger, &by, &name, unauthorized(&message)),
+            Err(message) => return error_answer(ledger, &by, &name, unauthorized(&message)),
         };
-        if let Err(refused) = rate(world, ledger, caller, &name, (&asked.method, known.is_some_and(|it| it.1))) {
+        if let Err(refused) = rate_limit_json(world, ledger, caller, &name, (&asked.method, known.is_some_and(|it| it.1))) {
             return refused;
         }
-        if let Some(message) = malformed(&asked) {
-            let slip = Slip { status: 400, message, errors: Value::Null, wrong: Some(Wrong::Field) };
-            return refuse(ledger, &by, &name, slip);
+        if let Some(message) = request_problem(&asked) {
+            let slip = GitHubError { status: 400, message, errors: Value::Null, violation: Some(ViolationKind::BadField) };
+            return error_answer(ledger, &by, &name, slip);
         }
-        let mut turn = Turn { world, ledger, caller, asked: &asked, input: &input };
+        let mut turn = GitHubRequest { github: world, records: ledger, caller, request: &asked, input: &input };
         let done = match (asked.method.as_str(), &parts[..]) {
-            _ if known.is_none() => Err(Slip { wrong: Some(Wrong::Unknown), ..not_found() }),
+            _ if known.is_none() => Err(GitHubError { violation: Some(ViolationKind::Unknown), ..not_found() }),
             (_, ["app" | "installation" | "rate_limit", ..]) | ("GET", ["repos", _, _, "installation"]) => {
-                apps(&mut turn, &parts)
+                answer_apps(&mut turn, &parts)
             }
             (method, ["repos", owner, repo, rest @ ..]) => {
                 let repo = format!("{owner}/{repo}");
                 match rest {
-                    [] | ["collaborators", ..] => people(&mut turn, &repo, rest),
-                    ["issues", rest @ ..] => issues::answer(&mut turn, &repo, method, rest),
-                    ["pulls", rest @ ..] => pulls::answer(&mut turn, &repo, method, rest),
-                    _ => checks::answer(&mut turn, &repo, method, rest),
+                    [] | ["collaborators", ..] => answer_collaborators(&mut turn, &repo, rest),
+                    ["issues", rest @ ..] => issues::answer_issue(&mut turn, &repo, method, rest),
+                    ["pulls", rest @ ..] => pulls::answer_pulls(&mut turn, &repo, method, rest),
+                    _ => checks::answer_check(&mut turn, &repo, method, rest),
                 }
             }
             _ => Err(not_found()),
         };
         match done {
             Ok(answer) => {
-                let left = REQUESTS_PER_HOUR.saturating_sub(used(ledger, &by));
+                let left = MAX_REQUESTS_PER_HOUR.saturating_sub(requests_used(ledger, &by));
                 answer
-                    .header("x-ratelimit-limit", REQUESTS_PER_HOUR.to_string())
-                    .header("x-ratelimit-remaining", left.to_string())
-                    .header("x-ratelimit-reset", (sign::now().as_secs() + 3600).to_string())
-                    .header("x-ratelimit-resource", "core")
-                    .header("x-github-request-id", format!("D0:{}", ledger.next()))
+                    .with_header("x-ratelimit-limit", MAX_REQUESTS_PER_HOUR.to_string())
+                    .with_header("x-ratelimit-remaining", left.to_string())
+                    .with_header("x-ratelimit-reset", (signature::unix_time().as_secs() + 3600).to_string())
+                    .with_header("x-ratelimit-resource", "core")
+                    .with_header("x-github-request-id", format!("D0:{}", ledger.next()))
             }
-            Err(slip) => refuse(ledger, &by, &name, slip),
+            Err(slip) => error_answer(ledger, &by, &name, slip),
         }
     })
     .await
 }
 
-fn used(ledger: &Ledger, by: &str) -> u32 {
+fn requests_used(ledger: &CallRecords, by: &str) -> u32 {
     ledger.limiter.used(&format!("requests of {by}"))
 }
 
 /// Counts the concurrent requests of an app.
-struct Together<'a>(&'a Desk<World>, usize);
+struct ConcurrentRequest<'a>(&'a ServiceDouble<GitHubState>, usize);
 
-impl Together<'_> {
-    fn enter(desk: &Desk<World>, app: usize) -> Together<'_> {
-        desk.change_quietly(|world, _| world.apps[app].in_flight += 1);
-        Together(desk, app)
+impl ConcurrentRequest<'_> {
+    fn enter(desk: &ServiceDouble<GitHubState>, app: usize) -> ConcurrentRequest<'_> {
+        desk.update_silently(|world, _| world.apps[app].in_flight += 1);
+        ConcurrentRequest(desk, app)
     }
 }
 
-impl Drop for Together<'_> {
+impl Drop for ConcurrentRequest<'_> {
     fn drop(&mut self) {
-        self.0.change_quietly(|world, _| world.apps[self.1].in_flight -= 1);
+        self.0
+            .update_silently(|world, _| world.apps[self.1].in_flight -= 1);
     }
 }
 
-fn rate(
-    world: &World,
-    ledger: &mut Ledger,
-    caller: Caller,
+fn rate_limit_json(
+    world: &GitHubState,
+    ledger: &mut CallRecords,
+    caller: GitHubCaller,
     name: &str,
     (method, content): (&str, bool),
-) -> Result<(), Answer> {
-    let app = &world.apps[caller.app()];
+) -> Result<(), ServiceAnswer> {
+    let app = &world.apps[caller.app_index()];
     let by = app.app.slug.clone();
-    if app.in_flight > AT_ONCE {
-        ledger.wrong(&by, Wrong::Limit, format!("{name}: more than {AT_ONCE} requests at once"));
-        return Err(limited::<World>(name, ledger.scale.seconds(ledger.scale.limit(MINUTE))));
+    if app.in_flight > MAX_CONCURRENT_REQUESTS {
+        ledger.add_violation(
+            &by,
+            ViolationKind::RateLimit,
+            format!("{name}: more than {MAX_CONCURRENT_REQUESTS} requests at once"),
+        );
+        return Err(rate_limited::<GitHubState>(
+            name,
+            ledger
+                .scale
+                .retry_after_seconds(ledger.scale.scale_limit(MINUTE)),
+        ));
     }
     let cost = if method == "GET" { 1 } else { 5 };
     let mut rules = vec![
-        Rule::window(format!("requests of {by}"), REQUESTS_PER_HOUR, HOUR),
-        Rule::window(format!("points of {by}"), POINTS_PER_MINUTE, MINUTE).costing(cost),
+        RateRule::window(format!("requests of {by}"), MAX_REQUESTS_PER_HOUR, HOUR),
+        RateRule::window(format!("points of {by}"), MAX_POINTS_PER_MINUTE, MINUTE).with_cost(cost),
     ];
     if content {
-        rules.push(Rule::window(format!("content of {by} in a minute"), CONTENT_PER_MINUTE, MINUTE));
-        rules.push(Rule::window(format!("content of {by} in an hour"), CONTENT_PER_HOUR, HOUR));
+        rules.push(RateRule::window(
+            format!("content of {by} in a minute"),
+            MAX_CONTENT_PER_MINUTE,
+            MINUTE,
+        ));
+        rules.push(RateRule::window(
+            format!("content of {by} in an hour"),
+            MAX_CONTENT_PER_HOUR,
+            HOUR,
+        ));
     }
-    let refused = match ledger.take(&by, name, &rules) {
+    let refused = match ledger.count_call(&by, name, &rules) {
         Ok(()) => return Ok(()),
         Err(refused) => refused,
     };
-    let mut answer = limited::<World>(name, refused.seconds);
+    let mut answer = rate_limited::<GitHubState>(name, refused.seconds);
     if refused.key.starts_with("requests") {
-        answer.body = json!({"message": format!("API rate limit exceeded for installation of {by}.")});
-        let reset = sign::now() + Duration::from_secs_f64(refused.seconds);
-        answer.headers =
-            vec![("x-ratelimit-remaining", "0".into()), ("x-ratelimit-reset", reset.as_secs().to_string())];
+        answer.body =
+            json!({"message": format!("API rate limit exceeded for installation of {by}.")});
+        let reset = signature::unix_time() + Duration::from_secs_f64(refused.seconds);
+        answer.headers = vec![
+            ("x-ratelimit-remaining", "0".into()),
+            ("x-ratelimit-reset", reset.as_secs().to_string()),
+        ];
     }
     Err(answer)
 }
 
-fn refuse(ledger: &mut Ledger, by: &str, name: &str, slip: Slip) -> Answer {
-    if let Some(wrong) = slip.wrong {
-        ledger.wrong(by, wrong, format!("{name}: {} {} {}", slip.status, slip.message, slip.errors));
+fn error_answer(
+    ledger: &mut CallRecords,
+    by: &str,
+    name: &str,
+    slip: GitHubError,
+) -> ServiceAnswer {
+    if let Some(wrong) = slip.violation {
+        ledger.add_violation(
+            by,
+            wrong,
+            format!("{name}: {} {} {}", slip.status, slip.message, slip.errors),
+        );
     }
     let mut body = json!({
         "message": slip.message, "documentation_url": "https://docs.github.com/rest", "status": slip.status.to_string(),
@@ -329,97 +444,168 @@ fn refuse(ledger: &mut Ledger, by: &str, name: &str, slip: Slip) -> Answer {
     if !slip.errors.is_null() {
         body["errors"] = slip.errors;
     }
-    Answer::error(slip.status, &slip.message, body)
+    ServiceAnswer::error(slip.status, &slip.message, body)
 }
 
-fn apps(turn: &mut Turn<'_>, parts: &[&str]) -> Done {
-    let at = turn.caller.app();
+fn answer_apps(turn: &mut GitHubRequest<'_>, parts: &[&str]) -> GitHubResult {
+    let at = turn.caller.app_index();
     if let ["rate_limit"] = parts {
-        let left = REQUESTS_PER_HOUR.saturating_sub(used(turn.ledger, &turn.slug()));
-        let core = json!({"limit": REQUESTS_PER_HOUR, "remaining": left, "used": REQUESTS_PER_HOUR - left});
-        return Ok(Answer::ok(json!({"resources": {"core": core}, "rate": core})));
+        let left =
+            MAX_REQUESTS_PER_HOUR.saturating_sub(requests_used(turn.records, &turn.app_slug()));
+        let core = json!({"limit": MAX_REQUESTS_PER_HOUR, "remaining": left, "used": MAX_REQUESTS_PER_HOUR - left});
+        return Ok(ServiceAnswer::ok(
+            json!({"resources": {"core": core}, "rate": core}),
+        ));
     }
     if let ["installation", "repositories"] = parts {
-        let names: Vec<String> = turn.world.repos.iter().map(Repo::full_name).collect();
-        let reached: Vec<Value> =
-            names.iter().filter_map(|it| turn.repo(it).ok().map(|it| show::repository(it))).collect();
+        let names: Vec<String> = turn
+            .github
+            .repos
+            .iter()
+            .map(GitHubRepo::full_name)
+            .collect();
+        let reached: Vec<Value> = names
+            .iter()
+            .filter_map(|it| turn.repo(it).ok().map(|it| payloads::repository(it)))
+            .collect();
         return Ok(turn.page(reached, Some("repositories")));
     }
-    if turn.caller != Caller::App(at) {
+    if turn.caller != GitHubCaller::App(at) {
         return Err(unauthorized("A JSON web token could not be decoded"));
     }
     let number = |it: &str| it.parse::<u64>().map_err(|_| not_found());
-    let app = &turn.world.apps[at];
-    let installed = |id: u64| app.installations.iter().find(|it| it.0 == id).ok_or_else(not_found);
+    let app = &turn.github.apps[at];
+    let installed = |id: u64| {
+        app.installations
+            .iter()
+            .find(|it| it.0 == id)
+            .ok_or_else(not_found)
+    };
     match parts {
-        ["app"] => Ok(Answer::ok(show::app(app))),
+        ["app"] => Ok(ServiceAnswer::ok(payloads::app(app))),
         ["app", "installations"] => {
-            let all = app.installations.iter().map(|it| show::installation(app, it.0, &it.1)).collect();
+            let all = app
+                .installations
+                .iter()
+                .map(|it| payloads::installation(app, it.0, &it.1))
+                .collect();
             Ok(turn.page(all, None))
         }
         ["app", "installations", id] => {
             let (id, owner) = installed(number(id)?)?;
-            Ok(Answer::ok(show::installation(app, *id, owner)))
+            Ok(ServiceAnswer::ok(payloads::installation(app, *id, owner)))
         }
         ["repos", owner, repo, "installation"] => {
-            turn.world.repo(&format!("{owner}/{repo}")).ok_or_else(not_found)?;
-            let (id, owner) = app.installations.iter().find(|it| it.1 == *owner).ok_or_else(not_found)?;
-            Ok(Answer::ok(show::installation(app, *id, owner)))
+            turn.github
+                .repo(&format!("{owner}/{repo}"))
+                .ok_or_else(not_found)?;
+            let (id, owner) = app
+                .installations
+                .iter()
+                .find(|it| it.1 == *owner)
+                .ok_or_else(not_found)?;
+            Ok(ServiceAnswer::ok(payloads::installation(app, *id, owner)))
         }
         ["app", "installations", id, "access_tokens"] => {
             let (id, _) = *installed(number(id)?)?;
             let named = turn.input["repositories"].as_array().into_iter().flatten();
-            let repositories: Vec<String> = named.filter_map(|it| it.as_str().map(str::to_owned)).collect();
-            let life = turn.ledger.scale.deadline(TOKEN);
-            let token = format!("ghs_{}", sign::token(&format!("token {}", turn.ledger.next()), 36));
-            let issued =
-                Token { token: token.clone(), app: at, installation: id, repositories, expires: Instant::now() + life };
-            turn.world.tokens.push(issued);
-            let expires = sign::iso(sign::now() + life);
-            let body = json!({"token": token, "expires_at": expires, "permissions": show::permissions(),
+            let repositories: Vec<String> = named
+                .filter_map(|it| it.as_str().map(str::to_owned))
+                .collect();
+            let life = turn.records.scale.scale_deadline(TOKEN_LIFETIME);
+            let token = format!(
+                "ghs_{}",
+                signature::fake_token(&format!("token {}", turn.records.next()), 36)
+            );
+            let issued = InstallationToken {
+                token: token.clone(),
+                app: at,
+                installation: id,
+                repositories,
+                expires: Instant::now() + life,
+            };
+            turn.github.tokens.push(issued);
+            let expires = signature::iso_time(signature::unix_time() + life);
+            let body = json!({"token": token, "expires_at": expires, "permissions": payloads::permissions(),
                 "repository_selection": "selected"});
-            Ok(Answer::with(201, body))
+            Ok(ServiceAnswer::with_status(201, body))
         }
         ["app", "hook", "deliveries"] => {
-            let all: Vec<&super::world::Delivery> =
-                app.deliveries.iter().rev().filter(|it| it.status_code.is_some()).collect();
-            let size = turn.asked.query("per_page").and_then(|it| it.parse::<usize>().ok()).unwrap_or(30).clamp(1, 100);
-            let cursor = turn.asked.query("cursor").and_then(|it| it.parse::<u64>().ok()).unwrap_or(u64::MAX);
+            let all: Vec<&super::state::GitHubDelivery> = app
+                .deliveries
+                .iter()
+                .rev()
+                .filter(|it| it.status_code.is_some())
+                .collect();
+            let size = turn
+                .request
+                .query("per_page")
+                .and_then(|it| it.parse::<usize>().ok())
+                .unwrap_or(30)
+                .clamp(1, 100);
+            let cursor = turn
+                .request
+                .query("cursor")
+                .and_then(|it| it.parse::<u64>().ok())
+                .unwrap_or(u64::MAX);
             let shown: Vec<_> = all.iter().filter(|it| it.id <= cursor).collect();
-            let page = shown.iter().take(size).map(|it| show::delivery(turn.world, it, None)).collect();
-            let mut answer = Answer::ok(Value::Array(page));
+            let page = shown
+                .iter()
+                .take(size)
+                .map(|it| payloads::delivery(turn.github, it, None))
+                .collect();
+            let mut answer = ServiceAnswer::ok(Value::Array(page));
             if let Some(next) = shown.get(size) {
-                let host = turn.asked.header("host").unwrap_or_default();
-                let url = format!("http://{host}/app/hook/deliveries?per_page={size}&cursor={}", next.id);
-                answer = answer.header("link", format!("<{url}>; rel=\"next\""));
+                let host = turn.request.header("host").unwrap_or_default();
+                let url = format!(
+                    "http://{host}/app/hook/deliveries?per_page={size}&cursor={}",
+                    next.id
+                );
+                answer = answer.with_header("link", format!("<{url}>; rel=\"next\""));
             }
             Ok(answer)
         }
         ["app", "hook", "deliveries", id] => {
             let id = number(id)?;
-            let found = app.deliveries.iter().find(|it| it.id == id).ok_or_else(not_found)?;
-            Ok(Answer::ok(show::delivery(turn.world, found, Some(&app.app))))
+            let found = app
+                .deliveries
+                .iter()
+                .find(|it| it.id == id)
+                .ok_or_else(not_found)?;
+            Ok(ServiceAnswer::ok(payloads::delivery(
+                turn.github,
+                found,
+                Some(&app.app),
+            )))
         }
         ["app", "hook", "deliveries", id, "attempts"] => {
             let id = number(id)?;
-            if !hooks::redeliver(&mut turn.world.apps[at], turn.ledger, id) {
+            if !hooks::queue_redelivery(&mut turn.github.apps[at], turn.records, id) {
                 return Err(not_found());
             }
-            Ok(Answer::with(202, json!({})))
+            Ok(ServiceAnswer::with_status(202, json!({})))
         }
         _ => Err(not_found()),
     }
 }
 
-fn people(turn: &mut Turn<'_>, repo: &str, rest: &[&str]) -> Done {
+fn answer_collaborators(turn: &mut GitHubRequest<'_>, repo: &str, rest: &[&str]) -> GitHubResult {
     let repo = turn.repo(repo)?;
-    let ["collaborators", login, "permission"] = rest else { return Ok(Answer::ok(show::repository(repo))) };
-    let role = repo.people.get(*login).cloned().unwrap_or_else(|| "none".into());
+    let ["collaborators", login, "permission"] = rest else {
+        return Ok(ServiceAnswer::ok(payloads::repository(repo)));
+    };
+    let role = repo
+        .people
+        .get(*login)
+        .cloned()
+        .unwrap_or_else(|| "none".into());
     // The old field has only four values; the role's name is exact.
     let permission = match role.as_str() {
         "maintain" => "write",
         "triage" => "read",
         other => other,
     };
-    Ok(Answer::ok(json!({"permission": permission, "role_name": role, "user": show::user(login)})))
+    Ok(ServiceAnswer::ok(
+        json!({"permission": permission, "role_name": role, "user": payloads::user(login)}),
+    ))
 }

@@ -10,29 +10,34 @@ use serde_json::{Map, Value, json};
 
 /// A document with one operation.
 #[derive(Debug)]
-pub(crate) struct Document {
+pub(crate) struct GraphqlDocument {
     /// The kind: `query` or `mutation`.
     pub(crate) kind: String,
     /// Name, declared type and default of each variable.
-    pub(crate) variables: Vec<(String, String, Option<Given>)>,
-    pub(crate) fields: Vec<Selection>,
-    fragments: BTreeMap<String, (String, Vec<Selection>)>,
+    pub(crate) variables: Vec<(String, String, Option<WrittenValue>)>,
+    pub(crate) fields: Vec<GraphqlSelection>,
+    fragments: BTreeMap<String, (String, Vec<GraphqlSelection>)>,
 }
 
 #[derive(Clone, Debug)]
-pub(crate) enum Selection {
-    Field { alias: String, name: String, arguments: Vec<(String, Given)>, inner: Vec<Selection> },
+pub(crate) enum GraphqlSelection {
+    Field {
+        alias: String,
+        name: String,
+        arguments: Vec<(String, WrittenValue)>,
+        inner: Vec<GraphqlSelection>,
+    },
     Spread(String),
-    Inline(Option<String>, Vec<Selection>),
+    Inline(Option<String>, Vec<GraphqlSelection>),
 }
 
 /// A value in a document.
 #[derive(Clone, Debug)]
-pub(crate) enum Given {
+pub(crate) enum WrittenValue {
     Variable(String),
-    Plain(Value),
-    List(Vec<Given>),
-    Object(Vec<(String, Given)>),
+    Literal(Value),
+    List(Vec<WrittenValue>),
+    Object(Vec<(String, WrittenValue)>),
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -44,7 +49,7 @@ enum Token {
     Spread,
 }
 
-fn tokens(text: &str) -> Result<Vec<Token>, String> {
+fn tokenize(text: &str) -> Result<Vec<Token>, String> {
     let mut found = vec![];
     let mut rest = text.chars().peekable();
     while let Some(it) = rest.next() {
@@ -65,7 +70,8 @@ fn tokens(text: &str) -> Result<Vec<Token>, String> {
                     }
                 }
                 raw.push('"');
-                let text = serde_json::from_str(&raw).map_err(|it| format!("Syntax Error: {it}"))?;
+                let text =
+                    serde_json::from_str(&raw).map_err(|it| format!("Syntax Error: {it}"))?;
                 found.push(Token::Text(text));
             }
             '.' if rest.peek() == Some(&'.') => {
@@ -84,7 +90,9 @@ fn tokens(text: &str) -> Result<Vec<Token>, String> {
             }
             it if it.is_ascii_digit() || it == '-' => {
                 let mut number = String::from(it);
-                while let Some(next) = rest.next_if(|it| it.is_ascii_digit() || ".eE+-".contains(*it)) {
+                while let Some(next) =
+                    rest.next_if(|it| it.is_ascii_digit() || ".eE+-".contains(*it))
+                {
                     number.push(next);
                 }
                 found.push(Token::Number(number));
@@ -96,28 +104,34 @@ fn tokens(text: &str) -> Result<Vec<Token>, String> {
     Ok(found)
 }
 
-struct Reader {
+struct GraphqlParser {
     tokens: Vec<Token>,
-    at: usize,
+    position: usize,
 }
 
-impl Reader {
+impl GraphqlParser {
     fn next(&mut self) -> Result<Token, String> {
-        let found = self.tokens.get(self.at).cloned().ok_or("Syntax Error: Unexpected <EOF>.")?;
-        self.at += 1;
+        let found = self
+            .tokens
+            .get(self.position)
+            .cloned()
+            .ok_or("Syntax Error: Unexpected <EOF>.")?;
+        self.position += 1;
         Ok(found)
     }
 
-    fn take(&mut self, mark: char) -> bool {
-        let found = self.tokens.get(self.at) == Some(&Token::Mark(mark));
-        self.at += usize::from(found);
+    fn skip_if(&mut self, mark: char) -> bool {
+        let found = self.tokens.get(self.position) == Some(&Token::Mark(mark));
+        self.position += usize::from(found);
         found
     }
 
-    fn need(&mut self, mark: char) -> Result<(), String> {
+    fn expect(&mut self, mark: char) -> Result<(), String> {
         match self.next()? {
             Token::Mark(found) if found == mark => Ok(()),
-            other => Err(format!("Syntax Error: Expected \"{mark}\", found {other:?}.")),
+            other => Err(format!(
+                "Syntax Error: Expected \"{mark}\", found {other:?}."
+            )),
         }
     }
 
@@ -129,28 +143,29 @@ impl Reader {
     }
 
     /// Reads a type such as `[String!]!`.
-    fn kind(&mut self) -> Result<String, String> {
-        let mut kind = if self.take('[') {
-            let inner = self.kind()?;
-            self.need(']')?;
+    fn type_name(&mut self) -> Result<String, String> {
+        let mut kind = if self.skip_if('[') {
+            let inner = self.type_name()?;
+            self.expect(']')?;
             format!("[{inner}]")
         } else {
             self.name()?
         };
-        if self.take('!') {
+        if self.skip_if('!') {
             kind.push('!');
         }
         Ok(kind)
     }
 
-    fn value(&mut self) -> Result<Given, String> {
+    fn value(&mut self) -> Result<WrittenValue, String> {
         Ok(match self.next()? {
-            Token::Mark('$') => Given::Variable(self.name()?),
-            Token::Text(text) => Given::Plain(Value::String(text)),
-            Token::Number(text) => {
-                Given::Plain(serde_json::from_str(&text).map_err(|_| format!("Syntax Error: Invalid number {text}."))?)
-            }
-            Token::Name(name) => Given::Plain(match name.as_str() {
+            Token::Mark('$') => WrittenValue::Variable(self.name()?),
+            Token::Text(text) => WrittenValue::Literal(Value::String(text)),
+            Token::Number(text) => WrittenValue::Literal(
+                serde_json::from_str(&text)
+                    .map_err(|_| format!("Syntax Error: Invalid number {text}."))?,
+            ),
+            Token::Name(name) => WrittenValue::Literal(match name.as_str() {
                 "true" => json!(true),
                 "false" => json!(false),
                 "null" => Value::Null,
@@ -158,56 +173,65 @@ impl Reader {
             }),
             Token::Mark('[') => {
                 let mut list = vec![];
-                while !self.take(']') {
+                while !self.skip_if(']') {
                     list.push(self.value()?);
                 }
-                Given::List(list)
+                WrittenValue::List(list)
             }
             Token::Mark('{') => {
                 let mut fields = vec![];
-                while !self.take('}') {
+                while !self.skip_if('}') {
                     let name = self.name()?;
-                    self.need(':')?;
+                    self.expect(':')?;
                     fields.push((name, self.value()?));
                 }
-                Given::Object(fields)
+                WrittenValue::Object(fields)
             }
             other => return Err(format!("Syntax Error: Unexpected {other:?}.")),
         })
     }
 
-    fn selections(&mut self) -> Result<Vec<Selection>, String> {
-        self.need('{')?;
+    fn selections(&mut self) -> Result<Vec<GraphqlSelection>, String> {
+        self.expect('{')?;
         let mut found = vec![];
-        while !self.take('}') {
-            if self.tokens.get(self.at) == Some(&Token::Spread) {
-                self.at += 1;
-                found.push(match self.tokens.get(self.at) {
+        while !self.skip_if('}') {
+            if self.tokens.get(self.position) == Some(&Token::Spread) {
+                self.position += 1;
+                found.push(match self.tokens.get(self.position) {
                     Some(Token::Name(name)) if name == "on" => {
-                        self.at += 1;
+                        self.position += 1;
                         let kind = self.name()?;
-                        Selection::Inline(Some(kind), self.selections()?)
+                        GraphqlSelection::Inline(Some(kind), self.selections()?)
                     }
-                    Some(Token::Name(_)) => Selection::Spread(self.name()?),
-                    _ => Selection::Inline(None, self.selections()?),
+                    Some(Token::Name(_)) => GraphqlSelection::Spread(self.name()?),
+                    _ => GraphqlSelection::Inline(None, self.selections()?),
                 });
                 continue;
             }
             let mut name = self.name()?;
             let alias = name.clone();
-            if self.take(':') {
+            if self.skip_if(':') {
                 name = self.name()?;
             }
             let mut arguments = vec![];
-            if self.take('(') {
-                while !self.take(')') {
+            if self.skip_if('(') {
+                while !self.skip_if(')') {
                     let name = self.name()?;
-                    self.need(':')?;
+                    self.expect(':')?;
                     arguments.push((name, self.value()?));
                 }
             }
-            let inner = if self.tokens.get(self.at) == Some(&Token::Mark('{')) { self.selections()? } else { vec![] };
-            found.push(Selection::Field { alias, name, arguments, inner });
+            let inner = if self.tokens.get(self.position) == Some(&Token::Mark('{')) {
+                self.selections()?
+            } else {
+                vec![]
+            };
+            found.push(GraphqlSelection::Field {
+                alias,
+                name,
+                arguments,
+                inner,
+            });
         }
         if found.is_empty() {
             return Err("Syntax Error: Expected Name, found \"}\".".into());
@@ -217,12 +241,15 @@ impl Reader {
 }
 
 /// Parses a document. `wanted` selects one of several operations.
-pub(crate) fn read(text: &str, wanted: Option<&str>) -> Result<Document, String> {
-    let mut reader = Reader { tokens: tokens(text)?, at: 0 };
+pub(crate) fn parse_document(text: &str, wanted: Option<&str>) -> Result<GraphqlDocument, String> {
+    let mut reader = GraphqlParser {
+        tokens: tokenize(text)?,
+        position: 0,
+    };
     let mut fragments = BTreeMap::new();
     let mut operations = vec![];
-    while reader.at < reader.tokens.len() {
-        if reader.tokens[reader.at] == Token::Mark('{') {
+    while reader.position < reader.tokens.len() {
+        if reader.tokens[reader.position] == Token::Mark('{') {
             operations.push((None, "query".to_owned(), vec![], reader.selections()?));
             continue;
         }
@@ -239,38 +266,59 @@ pub(crate) fn read(text: &str, wanted: Option<&str>) -> Result<Document, String>
         if kind != "query" && kind != "mutation" {
             return Err(format!("Syntax Error: Unexpected Name \"{kind}\"."));
         }
-        let name = if let Some(Token::Name(_)) = reader.tokens.get(reader.at) { Some(reader.name()?) } else { None };
+        let name = if let Some(Token::Name(_)) = reader.tokens.get(reader.position) {
+            Some(reader.name()?)
+        } else {
+            None
+        };
         let mut variables = vec![];
-        if reader.take('(') {
-            while !reader.take(')') {
-                reader.need('$')?;
+        if reader.skip_if('(') {
+            while !reader.skip_if(')') {
+                reader.expect('$')?;
                 let name = reader.name()?;
-                reader.need(':')?;
-                let kind = reader.kind()?;
-                let default = if reader.take('=') { Some(reader.value()?) } else { None };
+                reader.expect(':')?;
+                let kind = reader.type_name()?;
+                let default = if reader.skip_if('=') {
+                    Some(reader.value()?)
+                } else {
+                    None
+                };
                 variables.push((name, kind, default));
             }
         }
         operations.push((name, kind, variables, reader.selections()?));
     }
     let chosen = match wanted {
-        Some(wanted) => operations.into_iter().find(|it| it.0.as_deref() == Some(wanted)),
+        Some(wanted) => operations
+            .into_iter()
+            .find(|it| it.0.as_deref() == Some(wanted)),
         None if operations.len() > 1 => return Err("Must provide operation name.".into()),
         None => operations.pop(),
     };
     let (_, kind, variables, fields) = chosen.ok_or("Unknown operation.")?;
-    Ok(Document { kind, variables, fields, fragments })
+    Ok(GraphqlDocument {
+        kind,
+        variables,
+        fields,
+        fragments,
+    })
 }
 
-impl Document {
+impl GraphqlDocument {
     /// Returns the variables with their defaults. A missing required variable is an error.
     pub(crate) fn variables(&self, given: &Value) -> Result<Map<String, Value>, String> {
         let mut all = Map::new();
         for (name, kind, default) in &self.variables {
-            let value = given.get(name).cloned().or_else(|| default.as_ref().map(|it| self.plain(it, &Map::new())));
+            let value = given.get(name).cloned().or_else(|| {
+                default
+                    .as_ref()
+                    .map(|it| self.resolve_value(it, &Map::new()))
+            });
             match value {
                 Some(Value::Null) | None if kind.ends_with('!') => {
-                    return Err(format!("Variable \"${name}\" of required type \"{kind}\" was not provided."));
+                    return Err(format!(
+                        "Variable \"${name}\" of required type \"{kind}\" was not provided."
+                    ));
                 }
                 Some(value) => drop(all.insert(name.clone(), value)),
                 None => {}
@@ -280,75 +328,104 @@ impl Document {
     }
 
     /// Returns a value with its variables replaced.
-    pub(crate) fn plain(&self, given: &Given, variables: &Map<String, Value>) -> Value {
+    pub(crate) fn resolve_value(
+        &self,
+        given: &WrittenValue,
+        variables: &Map<String, Value>,
+    ) -> Value {
         match given {
-            Given::Variable(name) => variables.get(name).cloned().unwrap_or_default(),
-            Given::Plain(value) => value.clone(),
-            Given::List(list) => list.iter().map(|it| self.plain(it, variables)).collect(),
-            Given::Object(fields) => {
-                fields.iter().map(|it| (it.0.clone(), self.plain(&it.1, variables))).collect::<Map<_, _>>().into()
-            }
+            WrittenValue::Variable(name) => variables.get(name).cloned().unwrap_or_default(),
+            WrittenValue::Literal(value) => value.clone(),
+            WrittenValue::List(list) => list
+                .iter()
+                .map(|it| self.resolve_value(it, variables))
+                .collect(),
+            WrittenValue::Object(fields) => fields
+                .iter()
+                .map(|it| (it.0.clone(), self.resolve_value(&it.1, variables)))
+                .collect::<Map<_, _>>()
+                .into(),
         }
     }
 
     /// Returns the declared type of the variable that is passed as an argument.
-    pub(crate) fn declared(&self, given: &Given) -> Option<&str> {
-        let Given::Variable(name) = given else { return None };
-        self.variables.iter().find(|it| it.0 == *name).map(|it| it.1.as_str())
+    pub(crate) fn declared_type(&self, given: &WrittenValue) -> Option<&str> {
+        let WrittenValue::Variable(name) = given else {
+            return None;
+        };
+        self.variables
+            .iter()
+            .find(|it| it.0 == *name)
+            .map(|it| it.1.as_str())
     }
 
     /// Reduces an answer to the selected fields.
-    pub(crate) fn cut(
+    pub(crate) fn select(
         &self,
         value: &Value,
-        inner: &[Selection],
+        inner: &[GraphqlSelection],
         variables: &Map<String, Value>,
     ) -> Result<Value, String> {
         match value {
-            Value::Array(list) if list.iter().any(|it| it.get("__typename").is_some()) => {
-                list.iter().map(|it| self.cut(it, inner, variables)).collect()
-            }
+            Value::Array(list) if list.iter().any(|it| it.get("__typename").is_some()) => list
+                .iter()
+                .map(|it| self.select(it, inner, variables))
+                .collect(),
             Value::Object(fields) if fields.contains_key("__typename") => {
                 let kind = fields["__typename"].as_str().unwrap_or_default();
                 if inner.is_empty() {
-                    return Err(format!("A field of type \"{kind}\" must have a selection of subfields."));
+                    return Err(format!(
+                        "A field of type \"{kind}\" must have a selection of subfields."
+                    ));
                 }
                 let mut cut = Map::new();
-                self.fields(fields, kind, inner, variables, &mut cut)?;
+                self.select_fields(fields, kind, inner, variables, &mut cut)?;
                 Ok(Value::Object(cut))
             }
             plain => Ok(plain.clone()),
         }
     }
 
-    fn fields(
+    fn select_fields(
         &self,
         of: &Map<String, Value>,
         kind: &str,
-        inner: &[Selection],
+        inner: &[GraphqlSelection],
         variables: &Map<String, Value>,
         into: &mut Map<String, Value>,
     ) -> Result<(), String> {
         for selection in inner {
             match selection {
-                Selection::Spread(name) => {
-                    let (on, inner) =
-                        self.fragments.get(name).ok_or_else(|| format!("Unknown fragment \"{name}\"."))?;
+                GraphqlSelection::Spread(name) => {
+                    let (on, inner) = self
+                        .fragments
+                        .get(name)
+                        .ok_or_else(|| format!("Unknown fragment \"{name}\"."))?;
                     if on == kind {
-                        self.fields(of, kind, inner, variables, into)?;
+                        self.select_fields(of, kind, inner, variables, into)?;
                     }
                 }
-                Selection::Inline(on, inner) => {
+                GraphqlSelection::Inline(on, inner) => {
                     if on.as_ref().is_none_or(|on| on == kind || on == "Node") {
-                        self.fields(of, kind, inner, variables, into)?;
+                        self.select_fields(of, kind, inner, variables, into)?;
                     }
                 }
-                Selection::Field { alias, name, arguments, inner } => {
+                GraphqlSelection::Field {
+                    alias,
+                    name,
+                    arguments,
+                    inner,
+                } => {
                     let found = of.get(name);
-                    let found = found.ok_or_else(|| format!("Cannot query field \"{name}\" on type \"{kind}\"."))?;
-                    let arguments = arguments.iter().map(|it| (it.0.clone(), self.plain(&it.1, variables))).collect();
-                    let paged = page(found, &arguments);
-                    into.insert(alias.clone(), self.cut(&paged, inner, variables)?);
+                    let found = found.ok_or_else(|| {
+                        format!("Cannot query field \"{name}\" on type \"{kind}\".")
+                    })?;
+                    let arguments = arguments
+                        .iter()
+                        .map(|it| (it.0.clone(), self.resolve_value(&it.1, variables)))
+                        .collect();
+                    let paged = connection_page(found, &arguments);
+                    into.insert(alias.clone(), self.select(&paged, inner, variables)?);
                 }
             }
         }
@@ -358,10 +435,19 @@ impl Document {
 
 /// Returns a page of a connection: `first` nodes after a cursor, 50 by default, or the `last`
 /// nodes.
-pub(crate) fn page(value: &Value, arguments: &Map<String, Value>) -> Value {
-    let is_connection = value["__typename"].as_str().is_some_and(|it| it.ends_with("Connection"));
-    let Some(nodes) = value["nodes"].as_array().filter(|_| is_connection) else { return value.clone() };
-    let number = |name: &str| arguments.get(name).and_then(Value::as_u64).and_then(|it| usize::try_from(it).ok());
+pub(crate) fn connection_page(value: &Value, arguments: &Map<String, Value>) -> Value {
+    let is_connection = value["__typename"]
+        .as_str()
+        .is_some_and(|it| it.ends_with("Connection"));
+    let Some(nodes) = value["nodes"].as_array().filter(|_| is_connection) else {
+        return value.clone();
+    };
+    let number = |name: &str| {
+        arguments
+            .get(name)
+            .and_then(Value::as_u64)
+            .and_then(|it| usize::try_from(it).ok())
+    };
     let place = |name: &str| {
         let cursor = arguments.get(name).and_then(Value::as_str)?;
         nodes.iter().position(|it| it["id"] == cursor)
@@ -388,45 +474,78 @@ pub(crate) fn page(value: &Value, arguments: &Map<String, Value>) -> Value {
 mod tests {
     use super::*;
 
-    fn ask(text: &str, of: &Value) -> Result<Value, String> {
-        let document = read(text, None)?;
-        let Selection::Field { inner, .. } = &document.fields[0] else { panic!("the document begins with a field") };
-        document.cut(of, inner, &Map::new())
+    fn select_from(text: &str, of: &Value) -> Result<Value, String> {
+        let document = parse_document(text, None)?;
+        let GraphqlSelection::Field { inner, .. } = &document.fields[0] else {
+            panic!("the document begins with a field")
+        };
+        document.select(of, inner, &Map::new())
     }
 
     #[test]
     fn an_answer_has_exactly_the_selected_fields() {
         let of = json!({"__typename": "A", "id": "1", "plan": [{"x": 1}], "b": {"__typename": "B", "c": null}});
-        let text = "query q { a(id: \"1\") { ...F plan other: id b { ... on B { c } ... on C { d } } } } fragment F on A { id }";
-        assert_eq!(ask(text, &of).unwrap(), json!({"id": "1", "plan": [{"x": 1}], "other": "1", "b": {"c": null}}));
+        let text = "query q { a(id: \"1\") { ...F plan other: id b { ... on B { c } ... on C { d \
+            } } } } fragment F on A { id }";
+        assert_eq!(
+            select_from(text, &of).unwrap(),
+            json!({"id": "1", "plan": [{"x": 1}], "other": "1", "b": {"c": null}})
+        );
         for (text, words) in [
-            ("{ a { nothing } }", "Cannot query field \"nothing\" on type \"A\""),
+            (
+                "{ a { nothing } }",
+                "Cannot query field \"nothing\" on type \"A\"",
+            ),
             ("{ a { b } }", "must have a selection"),
             ("{ a { ...G } }", "Unknown fragment"),
             ("{ a { id }", "Unexpected <EOF>"),
             ("{ a { } }", "Expected Name"),
             ("subscription { a { id } }", "Unexpected Name"),
         ] {
-            assert!(ask(text, &of).unwrap_err().contains(words), "{text}");
+            assert!(
+                select_from(text, &of).unwrap_err().contains(words),
+                "{text}"
+            );
         }
     }
 
     #[test]
     fn a_missing_required_variable_is_an_error() {
-        let document = read("mutation m($a: String!, $b: Int = 3, $c: [X!]) { f(a: $a) { id } }", None).unwrap();
+        let document = parse_document(
+            "mutation m($a: String!, $b: Int = 3, $c: [X!]) { f(a: $a) { id } }",
+            None,
+        )
+        .unwrap();
         assert!(document.variables(&json!({})).unwrap_err().contains("$a"));
         let all = document.variables(&json!({"a": "x"})).unwrap();
-        assert_eq!((&all["a"], &all["b"], all.get("c")), (&json!("x"), &json!(3), None));
+        assert_eq!(
+            (&all["a"], &all["b"], all.get("c")),
+            (&json!("x"), &json!(3), None)
+        );
     }
 
     #[test]
     fn connections_are_paged() {
-        let nodes: Vec<Value> = (0..120).map(|it| json!({"__typename": "N", "id": it.to_string()})).collect();
+        let nodes: Vec<Value> = (0..120)
+            .map(|it| json!({"__typename": "N", "id": it.to_string()}))
+            .collect();
         let all = json!({"__typename": "NConnection", "nodes": nodes});
-        let first = page(&all, &Map::new());
-        assert_eq!((first["nodes"].as_array().unwrap().len(), &first["pageInfo"]["hasNextPage"]), (50, &json!(true)));
+        let first = connection_page(&all, &Map::new());
+        assert_eq!(
+            (
+                first["nodes"].as_array().unwrap().len(),
+                &first["pageInfo"]["hasNextPage"]
+            ),
+            (50, &json!(true))
+        );
         let arguments = json!({"first": 2, "after": "117"});
-        let last = page(&all, arguments.as_object().unwrap());
-        assert_eq!((&last["pageInfo"]["endCursor"], &last["pageInfo"]["hasNextPage"]), (&json!("119"), &json!(false)));
+        let last = connection_page(&all, arguments.as_object().unwrap());
+        assert_eq!(
+            (
+                &last["pageInfo"]["endCursor"],
+                &last["pageInfo"]["hasNextPage"]
+            ),
+            (&json!("119"), &json!(false))
+        );
     }
 }

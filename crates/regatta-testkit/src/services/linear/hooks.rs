@@ -6,46 +6,72 @@ use std::time::{Duration, Instant};
 use hyper::body::Bytes;
 use serde_json::{Value, json};
 
-use super::super::desk::{Desk, Ledger, Wrong};
-use super::super::letter::{self, Letter};
-use super::super::sign;
-use super::show;
-use super::world::{Activity, AppState, Delivery, World};
+use super::super::double::{CallRecords, ServiceDouble, ViolationKind};
+use super::super::outgoing_request::{self, OutgoingRequest};
+use super::super::signature;
+use super::json;
+use super::state::{LinearAppState, LinearDelivery, LinearState, SessionActivity};
 
 /// The deadline for the answer to a webhook.
-pub const ANSWER: Duration = Duration::from_secs(5);
+pub const WEBHOOK_TIMEOUT: Duration = Duration::from_secs(5);
 /// The deadline for an agent's first activity in a session.
-pub const FIRST_SIGN: Duration = Duration::from_secs(10);
+pub const FIRST_ACTIVITY_TIMEOUT: Duration = Duration::from_secs(10);
 /// The time after which a session without activity is stale.
-pub const STALE: Duration = Duration::from_secs(30 * 60);
+pub const STALE_TIMEOUT: Duration = Duration::from_secs(30 * 60);
 /// The delays after which a failed webhook is sent again.
-pub const RETRIES: [Duration; 3] = [Duration::from_secs(60), Duration::from_secs(3600), Duration::from_secs(6 * 3600)];
+pub const RETRY_DELAYS: [Duration; 3] = [
+    Duration::from_secs(60),
+    Duration::from_secs(3600),
+    Duration::from_secs(6 * 3600),
+];
 
-impl World {
+impl LinearState {
     /// Notifies an agent of its session: `created`, or `prompted` with the person's activity.
-    pub(crate) fn tell(&mut self, ledger: &mut Ledger, session: &str, action: &str, prompted: Option<&Activity>) {
-        let Some(of) = self.session(session).cloned() else { return };
+    pub(crate) fn queue_webhook(
+        &mut self,
+        ledger: &mut CallRecords,
+        session: &str,
+        action: &str,
+        prompted: Option<&SessionActivity>,
+    ) {
+        let Some(of) = self.session(session).cloned() else {
+            return;
+        };
         let organization = self.organization.clone();
-        let shown = show::for_webhook(show::session(self, &of), &organization);
-        let activity = prompted.map(|it| show::for_webhook(show::activity(self, session, it), &organization));
-        let context = (action == "created").then(|| self.context(&of));
-        let Some(app) = self.apps.iter_mut().find(|it| it.app.name == of.app) else { return };
+        let shown = json::webhook_json(json::session(self, &of), &organization);
+        let activity =
+            prompted.map(|it| json::webhook_json(json::activity(self, session, it), &organization));
+        let context = (action == "created").then(|| self.prompt_context(&of));
+        let Some(app) = self.apps.iter_mut().find(|it| it.app.name == of.app) else {
+            return;
+        };
         let payload = json!({
-            "type": "AgentSessionEvent", "action": action, "createdAt": show::stamp(), "agentSession": shown,
+            "type": "AgentSessionEvent", "action": action, "createdAt": json::now_text(), "agentSession": shown,
             "agentActivity": activity, "promptContext": context, "previousComments": null, "guidance": null,
             "appUserId": app.app.app_user_id, "oauthClientId": app.app.oauth_client_id,
-            "organizationId": organization, "webhookId": sign::uuid(&format!("webhook {}", app.app.name)),
-            "webhookTimestamp": sign::now().as_millis() as u64,
+            "organizationId": organization, "webhookId": signature::fake_uuid(&format!("webhook {}", app.app.name)),
+            "webhookTimestamp": signature::unix_time().as_millis() as u64,
         });
-        let id = sign::uuid(&format!("delivery {}", ledger.next()));
+        let id = signature::fake_uuid(&format!("delivery {}", ledger.next()));
         let session = session.to_owned();
-        let delivery = Delivery { id, payload, attempts: 0, status: None, session, not_before: None, under_way: false };
+        let delivery = LinearDelivery {
+            id,
+            payload,
+            attempts: 0,
+            status: None,
+            session,
+            not_before: None,
+            is_in_flight: false,
+        };
         app.deliveries.push(delivery);
     }
 
-    fn context(&self, of: &super::world::Session) -> String {
+    fn prompt_context(&self, of: &super::state::LinearSession) -> String {
         let issue = of.issue.as_ref().and_then(|it| self.issue(it));
-        let comment = of.comment.as_ref().and_then(|id| self.comments.iter().find(|it| it.id == *id));
+        let comment = of
+            .comment
+            .as_ref()
+            .and_then(|id| self.comments.iter().find(|it| it.id == *id));
         let issue = issue.map(|it| {
             format!(
                 "<issue identifier=\"{}\">\n<title>{}</title>\n<description>{}</description>\n</issue>",
@@ -54,7 +80,8 @@ impl World {
         });
         let comment = comment.map(|it| {
             format!(
-                "\n<primary-directive-thread comment-id=\"{}\">\n<comment>{}</comment>\n</primary-directive-thread>",
+                "\n<primary-directive-thread \
+                comment-id=\"{}\">\n<comment>{}</comment>\n</primary-directive-thread>",
                 it.id, it.body
             )
         });
@@ -62,10 +89,14 @@ impl World {
     }
 }
 
-fn letter(app: &AppState, delivery: &Delivery, fresh: bool) -> Letter {
+fn webhook_request(
+    app: &LinearAppState,
+    delivery: &LinearDelivery,
+    fresh: bool,
+) -> OutgoingRequest {
     let mut payload = delivery.payload.clone();
     if fresh {
-        payload["webhookTimestamp"] = json!(sign::now().as_millis() as u64);
+        payload["webhookTimestamp"] = json!(signature::unix_time().as_millis() as u64);
     }
     let body = payload.to_string();
     let headers = [
@@ -74,35 +105,60 @@ fn letter(app: &AppState, delivery: &Delivery, fresh: bool) -> Letter {
         ("linear-delivery", delivery.id.clone()),
         ("linear-event", "AgentSessionEvent".to_owned()),
         ("linear-timestamp", payload["webhookTimestamp"].to_string()),
-        ("linear-signature", sign::hmac_hex(&app.app.webhook_secret, &[body.as_bytes()])),
+        (
+            "linear-signature",
+            signature::hmac_hex(&app.app.webhook_secret, &[body.as_bytes()]),
+        ),
     ];
-    let headers = headers.into_iter().map(|it| (it.0.to_owned(), it.1)).collect();
-    Letter { url: app.webhook.clone().unwrap_or_default(), headers, body: Bytes::from(body) }
+    let headers = headers
+        .into_iter()
+        .map(|it| (it.0.to_owned(), it.1))
+        .collect();
+    OutgoingRequest {
+        url: app.webhook.clone().unwrap_or_default(),
+        headers,
+        body: Bytes::from(body),
+    }
 }
 
 /// Sends due webhooks and watches the deadlines of sessions, until the double ends.
-pub(crate) async fn deliver(desk: Weak<Desk<World>>) {
-    let Some(mut changes) = desk.upgrade().map(|it| it.changes()) else { return };
+pub(crate) async fn deliver_webhooks(desk: Weak<ServiceDouble<LinearState>>) {
+    let Some(mut changes) = desk.upgrade().map(|it| it.watch_changes()) else {
+        return;
+    };
     loop {
         changes.borrow_and_update();
         let Some(strong) = desk.upgrade() else { return };
         let now = Instant::now();
-        let open = strong.door().is_open();
+        let open = strong.listener().is_open();
         if strong.view(|view| {
-            view.sessions
-                .iter()
-                .any(|it| it.due <= Some(now) && it.due.is_some() || it.stale <= Some(now) && it.stale.is_some())
+            view.sessions.iter().any(|it| {
+                it.first_activity_due <= Some(now) && it.first_activity_due.is_some()
+                    || it.stale_at <= Some(now) && it.stale_at.is_some()
+            })
         }) {
-            strong.change(|world, ledger| world.clocks(ledger, now));
+            strong.update(|world, ledger| world.check_deadlines(ledger, now));
         }
-        let (due, wake) = strong.change_quietly(|world, _| {
+        let (due, wake) = strong.update_silently(|world, _| {
             let mut due = vec![];
-            let mut wake: Option<Instant> = world.sessions.iter().flat_map(|it| [it.due, it.stale]).flatten().min();
-            for (at, app) in world.apps.iter_mut().enumerate().filter(|it| open && it.1.webhook.is_some()) {
+            let mut wake: Option<Instant> = world
+                .sessions
+                .iter()
+                .flat_map(|it| [it.first_activity_due, it.stale_at])
+                .flatten()
+                .min();
+            for (at, app) in world
+                .apps
+                .iter_mut()
+                .enumerate()
+                .filter(|it| open && it.1.webhook.is_some())
+            {
                 for it in &mut app.deliveries {
-                    let waits = !it.under_way && !it.taken() && it.attempts <= RETRIES.len() as u32;
+                    let waits = !it.is_in_flight
+                        && !it.is_accepted()
+                        && it.attempts <= RETRY_DELAYS.len() as u32;
                     if waits && it.not_before.is_none_or(|it| it <= now) {
-                        it.under_way = true;
+                        it.is_in_flight = true;
                         due.push((at, it.id.clone()));
                     } else if waits {
                         wake = wake.into_iter().chain(it.not_before).min();
@@ -112,7 +168,7 @@ pub(crate) async fn deliver(desk: Weak<Desk<World>>) {
             (due, wake)
         });
         for (at, id) in due {
-            tokio::spawn(once(strong.clone(), at, id));
+            tokio::spawn(deliver_one(strong.clone(), at, id));
         }
         drop(strong);
         let sleep = async {
@@ -128,78 +184,118 @@ pub(crate) async fn deliver(desk: Weak<Desk<World>>) {
     }
 }
 
-async fn once(desk: Arc<Desk<World>>, at: usize, id: String) {
+async fn deliver_one(desk: Arc<ServiceDouble<LinearState>>, at: usize, id: String) {
     let (letter, patience) = desk.view(|view| {
         let app = &view.apps[at];
-        let delivery = app.deliveries.iter().find(|it| it.id == id).expect("the delivery is due");
-        let fresh = delivery.attempts == 0 || !view.old_timestamps;
-        (letter(app, delivery, fresh), view.scale().deadline(ANSWER))
+        let delivery = app
+            .deliveries
+            .iter()
+            .find(|it| it.id == id)
+            .expect("the delivery is due");
+        let fresh = delivery.attempts == 0 || !view.keeps_retry_timestamps;
+        (
+            webhook_request(app, delivery, fresh),
+            view.scale().scale_deadline(WEBHOOK_TIMEOUT),
+        )
     });
-    let result = letter::send(letter, patience).await;
-    desk.change(|world, ledger| {
+    let result = outgoing_request::deliver_request(letter, patience).await;
+    desk.update(|world, ledger| {
         let scale = ledger.scale;
         let app = &mut world.apps[at];
-        let delivery = app.deliveries.iter_mut().find(|it| it.id == id).expect("the delivery is due");
-        let wait = usize::try_from(delivery.attempts).ok().and_then(|it| RETRIES.get(it)).copied();
-        delivery.under_way = false;
+        let delivery = app
+            .deliveries
+            .iter_mut()
+            .find(|it| it.id == id)
+            .expect("the delivery is due");
+        let wait = usize::try_from(delivery.attempts)
+            .ok()
+            .and_then(|it| RETRY_DELAYS.get(it))
+            .copied();
+        delivery.is_in_flight = false;
         delivery.attempts += 1;
         delivery.status = Some(result.as_ref().map_or(0, |it| it.status));
-        delivery.not_before = wait.map(|it| Instant::now() + scale.limit(it));
-        let (taken, session) = (delivery.taken(), delivery.session.clone());
-        if result.as_ref().err() == Some(&letter::Undelivered::Late) {
-            ledger.wrong(&app.app.name, Wrong::Late, "a webhook was not answered in time");
+        delivery.not_before = wait.map(|it| Instant::now() + scale.scale_limit(it));
+        let (taken, session) = (delivery.is_accepted(), delivery.session.clone());
+        if result.as_ref().err() == Some(&outgoing_request::DeliveryError::TimedOut) {
+            ledger.add_violation(
+                &app.app.name,
+                ViolationKind::Late,
+                "a webhook was not answered in time",
+            );
         }
         let created = delivery.payload["action"] == "created";
-        let Some(session) = world.session_mut(&session).filter(|_| taken && created) else { return };
-        if session.done().next().is_none() && session.external_urls.is_empty() {
-            session.due = Some(Instant::now() + scale.deadline(FIRST_SIGN));
+        let Some(session) = world.session_mut(&session).filter(|_| taken && created) else {
+            return;
+        };
+        if session.agent_activities().next().is_none() && session.external_urls.is_empty() {
+            session.first_activity_due =
+                Some(Instant::now() + scale.scale_deadline(FIRST_ACTIVITY_TIMEOUT));
         }
     });
 }
 
-impl World {
+impl LinearState {
     /// Marks sessions without activity as unresponsive after ten seconds, and as stale after half
     /// an hour.
-    fn clocks(&mut self, ledger: &mut Ledger, now: Instant) {
+    fn check_deadlines(&mut self, ledger: &mut CallRecords, now: Instant) {
         for it in &mut self.sessions {
-            if it.due.is_some_and(|it| it <= now) {
-                it.due = None;
-                it.unresponsive = true;
-                ledger.wrong(&it.app, Wrong::Late, format!("no first activity in session {}", it.id));
+            if it.first_activity_due.is_some_and(|it| it <= now) {
+                it.first_activity_due = None;
+                it.is_unresponsive = true;
+                ledger.add_violation(
+                    &it.app,
+                    ViolationKind::Late,
+                    format!("no first activity in session {}", it.id),
+                );
             }
-            if it.stale.is_some_and(|it| it <= now) {
-                it.stale = None;
+            if it.stale_at.is_some_and(|it| it <= now) {
+                it.stale_at = None;
                 it.status = "stale".into();
-                ledger.wrong(&it.app, Wrong::Late, format!("session {} went stale", it.id));
+                ledger.add_violation(
+                    &it.app,
+                    ViolationKind::Late,
+                    format!("session {} went stale", it.id),
+                );
             }
         }
     }
 
     /// Adds a person's prompt to a session, and notifies the agent.
-    pub(crate) fn prompt(
+    pub(crate) fn add_prompt(
         &mut self,
-        ledger: &mut Ledger,
+        ledger: &mut CallRecords,
         session: &str,
         person: &str,
         body: &str,
         signal: Option<&str>,
     ) {
-        let user = self.people.iter().find(|it| it.1 == person).expect("there is such a person").0.clone();
+        let user = self
+            .people
+            .iter()
+            .find(|it| it.1 == person)
+            .expect("there is such a person")
+            .0
+            .clone();
         let scale = ledger.scale;
-        let activity = Activity {
-            id: sign::uuid(&format!("activity {}", ledger.next())),
+        let activity = SessionActivity {
+            id: signature::fake_uuid(&format!("activity {}", ledger.next())),
             kind: "prompt".into(),
             content: json!({"type": "prompt", "body": body}),
-            ephemeral: false,
+            is_ephemeral: false,
             signal: signal.map(str::to_owned),
             signal_metadata: Value::Null,
             user,
-            at: ledger.elapsed(),
+            created: ledger.elapsed(),
         };
         let of = self.session_mut(session).expect("there is such a session");
-        of.status = if signal == Some("stop") { "stopping" } else { "active" }.into();
-        of.stale = Some(Instant::now() + scale.deadline(STALE));
+        of.status = if signal == Some("stop") {
+            "stopping"
+        } else {
+            "active"
+        }
+        .into();
+        of.stale_at = Some(Instant::now() + scale.scale_deadline(STALE_TIMEOUT));
         of.activities.push(activity.clone());
-        self.tell(ledger, session, "prompted", Some(&activity));
+        self.queue_webhook(ledger, session, "prompted", Some(&activity));
     }
 }

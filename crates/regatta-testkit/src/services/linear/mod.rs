@@ -3,18 +3,19 @@
 //!
 //! ```text
 //! let linear = Linear::start().await;
-//! let claude = linear.app("claude");                    // App: app_user_id, access_token, webhook_secret
-//! linear.webhook("claude", "http://127.0.0.1:…/webhooks/linear");
+//! let claude = linear.app("claude");                    // App: app_user_id, access_token,
+//! webhook_secret linear.webhook("claude", "http://127.0.0.1:…/webhooks/linear");
 //! linear.person("ann");
 //! linear.issue("ENG-1", "Login fails", "Since Monday.");
 //!
-//! let session = linear.delegate("ann", "ENG-1", "claude");             // assigned: AgentSessionEvent created
-//! let session = linear.mention("ann", "ENG-1", "claude", "fix it");    // mentioned in a comment: created
-//! linear.prompt("ann", &session, "and the tests?");                    // prompted
-//! linear.stop("ann", &session);                                        // prompted, with the signal `stop`
+//! let session = linear.delegate("ann", "ENG-1", "claude");             // assigned:
+//! AgentSessionEvent created let session = linear.mention("ann", "ENG-1", "claude", "fix it");
+//! // mentioned in a comment: created linear.prompt("ann", &session, "and the tests?");
+//! // prompted linear.stop("ann", &session);                                        // prompted,
+//! with the signal `press_stop`
 //!
-//! linear.session(&session)        // Session: status, plan, external_urls, unresponsive, visible(), done()
-//! linear.activities(&session)     // all activities, also ephemeral ones
+//! linear.session(&session)        // Session: status, plan, external_urls, unresponsive,
+//! visible(), done() linear.activities(&session)     // all activities, also ephemeral ones
 //! linear.deliveries("claude"), linear.old_timestamps(true), linear.requests_per_hour(10)
 //! ```
 //!
@@ -26,10 +27,12 @@
 //! - the app's token as `Bearer`, and documents with fields that the types have;
 //! - the format of activities: an id is a UUID, and an id that is sent twice is one activity;
 //! - an agent uses only its own sessions;
-//! - a webhook is answered within 5 s ([`ANSWER`]); otherwise it is sent again after one minute,
-//!   one hour and six hours ([`RETRIES`]) with the same `Linear-Delivery`;
-//! - the first activity comes within 10 s of a `created` that was accepted ([`FIRST_SIGN`]);
-//! - a session in progress shows an activity every 30 minutes ([`STALE`]).
+//! - a webhook is answered within 5 s ([`WEBHOOK_TIMEOUT`]); otherwise it is sent again after one
+//!   minute,
+//!   one hour and six hours ([`RETRY_DELAYS`]) with the same `Linear-Delivery`;
+//! - the first activity comes within 10 s of a `created` that was accepted
+//!   ([`FIRST_ACTIVITY_TIMEOUT`]);
+//! - a session in progress shows an activity every 30 minutes ([`STALE_TIMEOUT`]).
 //!
 //! A retry has a new `webhookTimestamp`, because the official verifier would refuse an older one;
 //! `old_timestamps(true)` keeps the first. A rate limit is HTTP 400 with the code `RATELIMITED`,
@@ -37,157 +40,212 @@
 
 mod graphql;
 mod hooks;
+mod json;
 mod resolve;
-mod show;
-mod world;
+mod state;
 
 use std::ops::Deref;
 use std::sync::Arc;
 
-pub use hooks::{ANSWER, FIRST_SIGN, RETRIES, STALE};
-pub use resolve::REQUESTS_PER_HOUR;
-pub use world::{Activity, App, Delivery, Session, World};
+pub use hooks::{FIRST_ACTIVITY_TIMEOUT, RETRY_DELAYS, STALE_TIMEOUT, WEBHOOK_TIMEOUT};
+pub use resolve::MAX_REQUESTS_PER_HOUR;
+pub use state::{LinearApp, LinearDelivery, LinearSession, LinearState, SessionActivity};
 
-use super::desk::Desk;
-use super::sign;
-use world::{AppState, Comment, Issue};
+use super::double::ServiceDouble;
+use super::signature;
+use state::{LinearAppState, LinearComment, LinearIssue};
 
 /// The double. Dropping it closes all its connections.
 pub struct Linear {
-    desk: Arc<Desk<World>>,
+    double: Arc<ServiceDouble<LinearState>>,
 }
 
 impl Deref for Linear {
-    type Target = Desk<World>;
+    type Target = ServiceDouble<LinearState>;
 
-    fn deref(&self) -> &Desk<World> {
-        &self.desk
+    fn deref(&self) -> &ServiceDouble<LinearState> {
+        &self.double
     }
 }
 
 impl Drop for Linear {
     fn drop(&mut self) {
-        self.desk.shut();
+        self.double.shut_down();
     }
 }
 
 impl Linear {
     /// Starts the double on a free port of loopback.
     pub async fn start() -> Linear {
-        let world = World {
-            organization: sign::uuid("organization"),
+        let world = LinearState {
+            organization: signature::fake_uuid("organization"),
             apps: vec![],
             people: vec![],
             issues: vec![],
             comments: vec![],
             sessions: vec![],
-            requests_per_hour: REQUESTS_PER_HOUR,
-            old_timestamps: false,
+            max_requests_per_hour: MAX_REQUESTS_PER_HOUR,
+            keeps_retry_timestamps: false,
         };
-        let desk = Desk::open(world, resolve::handle).await;
-        tokio::spawn(hooks::deliver(Arc::downgrade(&desk)));
-        Linear { desk }
+        let desk = ServiceDouble::open(world, resolve::handle_request).await;
+        tokio::spawn(hooks::deliver_webhooks(Arc::downgrade(&desk)));
+        Linear { double: desk }
     }
 
     /// Installs an agent.
-    pub fn app(&self, name: &str) -> App {
-        let app = App {
+    pub fn add_app(&self, name: &str) -> LinearApp {
+        let app = LinearApp {
             name: name.to_owned(),
-            app_user_id: sign::uuid(&format!("agent {name}")),
-            oauth_client_id: sign::token(&format!("client {name}"), 32),
-            access_token: format!("lin_oauth_{}", sign::token(&format!("token {name}"), 40)),
-            webhook_secret: format!("lin_wh_{}", sign::token(&format!("secret {name}"), 32)),
+            app_user_id: signature::fake_uuid(&format!("agent {name}")),
+            oauth_client_id: signature::fake_token(&format!("client {name}"), 32),
+            access_token: format!(
+                "lin_oauth_{}",
+                signature::fake_token(&format!("token {name}"), 40)
+            ),
+            webhook_secret: format!(
+                "lin_wh_{}",
+                signature::fake_token(&format!("secret {name}"), 32)
+            ),
         };
-        self.change(|world, _| world.apps.push(AppState { app: app.clone(), webhook: None, deliveries: vec![] }));
+        self.update(|world, _| {
+            world.apps.push(LinearAppState {
+                app: app.clone(),
+                webhook: None,
+                deliveries: vec![],
+            })
+        });
         app
     }
 
     /// Sets the URL for an agent's webhooks, also for those that were not sent yet.
-    pub fn webhook(&self, app: &str, url: &str) {
-        self.change(|world, _| {
-            let app = world.apps.iter_mut().find(|it| it.app.name == app).expect("there is such an agent");
+    pub fn set_webhook_url(&self, app: &str, url: &str) {
+        self.update(|world, _| {
+            let app = world
+                .apps
+                .iter_mut()
+                .find(|it| it.app.name == app)
+                .expect("there is such an agent");
             app.webhook = Some(url.to_owned());
         });
     }
 
     /// Sets the number of requests per hour for an app.
-    pub fn requests_per_hour(&self, most: u32) {
-        self.change(|world, _| world.requests_per_hour = most);
+    pub fn set_max_requests_per_hour(&self, most: u32) {
+        self.update(|world, _| world.max_requests_per_hour = most);
     }
 
     /// Sets whether a webhook that is sent again keeps its first timestamp.
-    pub fn old_timestamps(&self, keep: bool) {
-        self.change(|world, _| world.old_timestamps = keep);
+    pub fn keep_retry_timestamps(&self, keep: bool) {
+        self.update(|world, _| world.keeps_retry_timestamps = keep);
     }
 
     /// Adds a person. Returns the person's id.
-    pub fn person(&self, name: &str) -> String {
-        let id = sign::uuid(&format!("person {name}"));
-        self.change(|world, _| world.people.push((id.clone(), name.to_owned())));
+    pub fn add_person(&self, name: &str) -> String {
+        let id = signature::fake_uuid(&format!("person {name}"));
+        self.update(|world, _| world.people.push((id.clone(), name.to_owned())));
         id
     }
 
     /// Adds an issue. Returns the issue's id.
-    pub fn issue(&self, identifier: &str, title: &str, description: &str) -> String {
-        let id = sign::uuid(&format!("issue {identifier}"));
-        let (identifier, title, description) = (identifier.to_owned(), title.to_owned(), description.to_owned());
-        let issue = Issue { id: id.clone(), identifier, title, description, delegate: None };
-        self.change(|world, _| world.issues.push(issue));
+    pub fn add_issue(&self, identifier: &str, title: &str, description: &str) -> String {
+        let id = signature::fake_uuid(&format!("issue {identifier}"));
+        let (identifier, title, description) = (
+            identifier.to_owned(),
+            title.to_owned(),
+            description.to_owned(),
+        );
+        let issue = LinearIssue {
+            id: id.clone(),
+            identifier,
+            title,
+            description,
+            delegate: None,
+        };
+        self.update(|world, _| world.issues.push(issue));
         id
     }
 
     /// Assigns an issue to an agent for a person. Returns the session's id.
     pub fn delegate(&self, person: &str, issue: &str, app: &str) -> String {
-        self.change(|world, ledger| {
-            let agent = world.apps.iter().find(|it| it.app.name == app).expect("there is such an agent");
+        self.update(|world, ledger| {
+            let agent = world
+                .apps
+                .iter()
+                .find(|it| it.app.name == app)
+                .expect("there is such an agent");
             let agent = agent.app.app_user_id.clone();
-            let creator = world.people.iter().find(|it| it.1 == person).map(|it| it.0.clone());
-            let place = world.issues.iter_mut().find(|it| it.identifier == issue || it.id == issue);
+            let creator = world
+                .people
+                .iter()
+                .find(|it| it.1 == person)
+                .map(|it| it.0.clone());
+            let place = world
+                .issues
+                .iter_mut()
+                .find(|it| it.identifier == issue || it.id == issue);
             let place = place.expect("there is such an issue");
             place.delegate = Some(agent);
             let issue = place.id.clone();
-            let session = world.start(ledger, app, Some(issue), None, creator);
-            world.tell(ledger, &session, "created", None);
+            let session = world.start_session(ledger, app, Some(issue), None, creator);
+            world.queue_webhook(ledger, &session, "created", None);
             session
         })
     }
 
     /// Mentions an agent in a person's comment. Returns the session's id.
     pub fn mention(&self, person: &str, issue: &str, app: &str, text: &str) -> String {
-        self.change(|world, ledger| {
-            let user = world.people.iter().find(|it| it.1 == person).expect("there is such a person").0.clone();
-            let issue = world.issue(issue).expect("there is such an issue").id.clone();
-            let id = sign::uuid(&format!("comment {}", ledger.next()));
+        self.update(|world, ledger| {
+            let user = world
+                .people
+                .iter()
+                .find(|it| it.1 == person)
+                .expect("there is such a person")
+                .0
+                .clone();
+            let issue = world
+                .issue(issue)
+                .expect("there is such an issue")
+                .id
+                .clone();
+            let id = signature::fake_uuid(&format!("comment {}", ledger.next()));
             let body = format!("@{app} {text}");
-            world.comments.push(Comment { id: id.clone(), issue: issue.clone(), user: user.clone(), body });
-            let session = world.start(ledger, app, Some(issue), Some(id), Some(user));
-            world.tell(ledger, &session, "created", None);
+            world.comments.push(LinearComment {
+                id: id.clone(),
+                issue: issue.clone(),
+                user: user.clone(),
+                body,
+            });
+            let session = world.start_session(ledger, app, Some(issue), Some(id), Some(user));
+            world.queue_webhook(ledger, &session, "created", None);
             session
         })
     }
 
     /// Adds a person's prompt to a session.
-    pub fn prompt(&self, person: &str, session: &str, text: &str) {
-        self.change(|world, ledger| world.prompt(ledger, session, person, text, None));
+    pub fn send_prompt(&self, person: &str, session: &str, text: &str) {
+        self.update(|world, ledger| world.add_prompt(ledger, session, person, text, None));
     }
 
     /// Presses stop for a person.
-    pub fn stop(&self, person: &str, session: &str) {
-        self.change(|world, ledger| world.prompt(ledger, session, person, "Stop", Some("stop")));
+    pub fn press_stop(&self, person: &str, session: &str) {
+        self.update(|world, ledger| {
+            world.add_prompt(ledger, session, person, "Stop", Some("stop"))
+        });
     }
 
     /// Returns the current state of a session.
-    pub fn session(&self, id: &str) -> Session {
-        self.view(|view| view.session(id).cloned()).expect("there is such a session")
+    pub fn session(&self, id: &str) -> LinearSession {
+        self.view(|view| view.session(id).cloned())
+            .expect("there is such a session")
     }
 
     /// Returns all activities of a session.
-    pub fn activities(&self, session: &str) -> Vec<Activity> {
+    pub fn activities(&self, session: &str) -> Vec<SessionActivity> {
         self.view(|view| view.activities(session).to_vec())
     }
 
     /// Returns the webhooks of an agent.
-    pub fn deliveries(&self, app: &str) -> Vec<Delivery> {
+    pub fn deliveries(&self, app: &str) -> Vec<LinearDelivery> {
         self.view(|view| view.deliveries(app).to_vec())
     }
 }

@@ -3,16 +3,25 @@
 use serde_json::Value;
 
 /// Returns the errors of these blocks, in Slack's words.
-pub(crate) fn complaints(blocks: &Value) -> Vec<String> {
-    let Some(blocks) = blocks.as_array() else { return vec!["[ERROR] blocks must be an array".into()] };
+pub(crate) fn block_problems(blocks: &Value) -> Vec<String> {
+    let Some(blocks) = blocks.as_array() else {
+        return vec!["[ERROR] blocks must be an array".into()];
+    };
     let mut found = vec![];
     if blocks.len() > 50 {
-        found.push(format!("[ERROR] no more than 50 items allowed [json-pointer:/blocks] ({} given)", blocks.len()));
+        found.push(format!(
+            "[ERROR] no more than 50 items allowed [json-pointer:/blocks] ({} given)",
+            blocks.len()
+        ));
     }
     let mut markdown = 0;
     for (at, block) in blocks.iter().enumerate() {
-        let mut wrong = |what: &str| found.push(format!("[ERROR] {what} [json-pointer:/blocks/{at}]"));
-        if block["block_id"].as_str().is_some_and(|it| length(it) > 255) {
+        let mut wrong =
+            |what: &str| found.push(format!("[ERROR] {what} [json-pointer:/blocks/{at}]"));
+        if block["block_id"]
+            .as_str()
+            .is_some_and(|it| char_count(it) > 255)
+        {
             wrong("block_id must be at most 255 characters");
         }
         match block["type"].as_str() {
@@ -22,51 +31,63 @@ pub(crate) fn complaints(blocks: &Value) -> Vec<String> {
                     wrong("missing required field: text");
                 }
                 if !block["text"].is_null() {
-                    text(&block["text"], 3000, &mut wrong);
+                    check_text(&block["text"], 3000, &mut wrong);
                 }
                 if fields.is_some_and(|it| it.len() > 10) {
                     wrong("no more than 10 fields allowed");
                 }
                 for field in fields.into_iter().flatten() {
-                    text(field, 2000, &mut wrong);
+                    check_text(field, 2000, &mut wrong);
                 }
                 if let Some(accessory) = block.get("accessory") {
-                    element(accessory, &mut wrong);
+                    check_element(accessory, &mut wrong);
                 }
             }
             Some("actions") => {
-                let elements = block["elements"].as_array().map(Vec::as_slice).unwrap_or_default();
+                let elements = block["elements"]
+                    .as_array()
+                    .map(Vec::as_slice)
+                    .unwrap_or_default();
                 if elements.is_empty() || elements.len() > 25 {
                     wrong("an actions block has 1 to 25 elements");
                 }
                 for it in elements {
-                    element(it, &mut wrong);
+                    check_element(it, &mut wrong);
                 }
-                let ids: Vec<&str> = elements.iter().filter_map(|it| it["action_id"].as_str()).collect();
+                let ids: Vec<&str> = elements
+                    .iter()
+                    .filter_map(|it| it["action_id"].as_str())
+                    .collect();
                 if (1..ids.len()).any(|at| ids[..at].contains(&ids[at])) {
                     wrong("action_id must be unique within a block");
                 }
             }
             Some("context") => {
-                let elements = block["elements"].as_array().map(Vec::as_slice).unwrap_or_default();
+                let elements = block["elements"]
+                    .as_array()
+                    .map(Vec::as_slice)
+                    .unwrap_or_default();
                 if elements.is_empty() || elements.len() > 10 {
                     wrong("a context block has 1 to 10 elements");
                 }
                 for it in elements.iter().filter(|it| it["type"] != "image") {
-                    text(it, 3000, &mut wrong);
+                    check_text(it, 3000, &mut wrong);
                 }
             }
             Some("header") => {
                 if block["text"]["type"] != "plain_text" {
                     wrong("a header's text is plain_text");
                 }
-                text(&block["text"], 150, &mut wrong);
+                check_text(&block["text"], 150, &mut wrong);
             }
             Some("markdown") => match block["text"].as_str() {
-                Some(text) if !text.is_empty() => markdown += length(text),
+                Some(text) if !text.is_empty() => markdown += char_count(text),
                 _ => wrong("missing required field: text"),
             },
-            Some("divider" | "image" | "rich_text" | "table" | "file" | "video" | "task_card" | "plan") => {}
+            Some(
+                "divider" | "image" | "rich_text" | "table" | "file" | "video" | "task_card"
+                | "plan",
+            ) => {}
             Some(other) => wrong(&format!("unsupported type: {other}")),
             None => wrong("missing required field: type"),
         }
@@ -77,39 +98,45 @@ pub(crate) fn complaints(blocks: &Value) -> Vec<String> {
     found
 }
 
-fn text(of: &Value, most: usize, wrong: &mut impl FnMut(&str)) {
+fn check_text(of: &Value, most: usize, wrong: &mut impl FnMut(&str)) {
     if !matches!(of["type"].as_str(), Some("mrkdwn" | "plain_text")) {
         return wrong("a text object is mrkdwn or plain_text");
     }
-    match of["text"].as_str().map(length) {
+    match of["text"].as_str().map(char_count) {
         None | Some(0) => wrong("must be more than 0 characters"),
         Some(it) if it > most => wrong(&format!("must be less than {} characters", most + 1)),
         Some(_) => {}
     }
 }
 
-fn element(of: &Value, wrong: &mut impl FnMut(&str)) {
+fn check_element(of: &Value, wrong: &mut impl FnMut(&str)) {
     if of["type"] == "button" {
         if of["text"]["type"] != "plain_text" {
             wrong("a button's text is plain_text");
         }
-        text(&of["text"], 75, wrong);
-        if of["value"].as_str().is_some_and(|it| length(it) > 2000) {
+        check_text(&of["text"], 75, wrong);
+        if of["value"].as_str().is_some_and(|it| char_count(it) > 2000) {
             wrong("value must be at most 2000 characters");
         }
-        if of.get("style").is_some_and(|it| *it != "primary" && *it != "danger") {
+        if of
+            .get("style")
+            .is_some_and(|it| *it != "primary" && *it != "danger")
+        {
             wrong("style is primary or danger");
         }
     } else if of["type"].as_str().is_none() {
         wrong("missing required field: type");
     }
-    if of["action_id"].as_str().is_some_and(|it| length(it) > 255) {
+    if of["action_id"]
+        .as_str()
+        .is_some_and(|it| char_count(it) > 255)
+    {
         wrong("action_id must be at most 255 characters");
     }
 }
 
 /// Returns the number of characters. Slack counts neither UTF-16 units nor bytes.
-pub(crate) fn length(text: &str) -> usize {
+pub(crate) fn char_count(text: &str) -> usize {
     text.chars().count()
 }
 
@@ -127,7 +154,7 @@ mod tests {
                 {"type": "button", "action_id": "yes", "text": {"type": "plain_text", "text": "Yes"}, "style": "primary"},
             ]},
         ]);
-        assert_eq!(complaints(&good), Vec::<String>::new());
+        assert_eq!(block_problems(&good), Vec::<String>::new());
         let bad = [
             json!({"type": "section"}),
             json!([{"type": "section", "text": {"type": "mrkdwn", "text": ""}}]),
@@ -140,7 +167,7 @@ mod tests {
             json!(vec![json!({"type": "divider"}); 51]),
         ];
         for it in bad {
-            assert_eq!(complaints(&it).len(), 1, "{it}");
+            assert_eq!(block_problems(&it).len(), 1, "{it}");
         }
     }
 }

@@ -2,19 +2,27 @@
 
 use serde_json::{Value, json};
 
-use super::super::desk::Ledger;
-use super::super::sign;
-use super::world::{AppState, Envelope, Message, State, Workspace};
+use super::super::double::CallRecords;
+use super::super::signature;
+use super::state::{EnvelopeState, SlackAppState, SlackEnvelope, SlackMessage, SlackState};
 
-impl Workspace {
+impl SlackState {
     /// Sends a message event to every app that listens: `message`, and also `app_mention` if the
     /// app is mentioned.
-    pub(crate) fn tell_message(&mut self, ledger: &mut Ledger, channel: &str, mut event: Value, message: &Message) {
-        let Some(place) = self.channel(channel).cloned() else { return };
+    pub(crate) fn queue_message_event(
+        &mut self,
+        ledger: &mut CallRecords,
+        channel: &str,
+        mut event: Value,
+        message: &SlackMessage,
+    ) {
+        let Some(place) = self.channel(channel).cloned() else {
+            return;
+        };
         event["channel"] = json!(place.id);
         event["channel_type"] = json!(place.kind);
         event["event_ts"] = json!(message.ts);
-        let topic = topic(place.kind);
+        let topic = subscription_for(place.kind);
         for at in 0..self.apps.len() {
             let app = &self.apps[at];
             if !place.members.contains(&app.app.bot_user) {
@@ -30,43 +38,61 @@ impl Workspace {
                 if let Some(it) = mention.as_object_mut() {
                     it.remove("channel_type");
                 }
-                self.tell(ledger, at, mention);
+                self.queue_event(ledger, at, mention);
             }
             if self.apps[at].events.contains(topic) {
-                self.tell(ledger, at, event.clone());
+                self.queue_event(ledger, at, event.clone());
             }
         }
     }
 
     /// Sends an event about a change of a message: an edit or a deletion.
-    pub(crate) fn tell_change(&mut self, ledger: &mut Ledger, channel: &str, mut event: Value) {
-        let Some(place) = self.channel(channel).cloned() else { return };
-        let stamp = self.stamp();
+    pub(crate) fn queue_change_event(
+        &mut self,
+        ledger: &mut CallRecords,
+        channel: &str,
+        mut event: Value,
+    ) {
+        let Some(place) = self.channel(channel).cloned() else {
+            return;
+        };
+        let stamp = self.next_timestamp();
         event["type"] = json!("message");
         event["hidden"] = json!(true);
         event["channel"] = json!(place.id);
         event["channel_type"] = json!(place.kind);
         event["ts"] = json!(stamp);
         event["event_ts"] = json!(stamp);
-        let topic = topic(place.kind);
-        self.tell_all(ledger, &place.id, topic, &event);
+        let topic = subscription_for(place.kind);
+        self.queue_for_subscribers(ledger, &place.id, topic, &event);
     }
 
     /// Sends an event to every app in this channel that listens to `topic`.
-    pub(crate) fn tell_all(&mut self, ledger: &mut Ledger, channel: &str, topic: &str, event: &Value) {
-        let Some(place) = self.channel(channel).cloned() else { return };
+    pub(crate) fn queue_for_subscribers(
+        &mut self,
+        ledger: &mut CallRecords,
+        channel: &str,
+        topic: &str,
+        event: &Value,
+    ) {
+        let Some(place) = self.channel(channel).cloned() else {
+            return;
+        };
         for at in 0..self.apps.len() {
             let app = &self.apps[at];
             if place.members.contains(&app.app.bot_user) && app.events.contains(topic) {
-                self.tell(ledger, at, event.clone());
+                self.queue_event(ledger, at, event.clone());
             }
         }
     }
 
-    fn tell(&mut self, ledger: &mut Ledger, at: usize, event: Value) {
+    fn queue_event(&mut self, ledger: &mut CallRecords, at: usize, event: Value) {
         let team = self.team.clone();
         let app = &mut self.apps[at];
-        let id = format!("Ev{}", sign::capitals(&format!("event {}", ledger.next()), 10));
+        let id = format!(
+            "Ev{}",
+            signature::fake_capitals(&format!("event {}", ledger.next()), 10)
+        );
         let payload = json!({
             "token": "verification-token-that-nobody-should-use",
             "team_id": team,
@@ -74,35 +100,43 @@ impl Workspace {
             "event": event,
             "type": "event_callback",
             "event_id": id,
-            "event_time": sign::now().as_secs(),
+            "event_time": signature::unix_time().as_secs(),
             "authorizations": [{
                 "enterprise_id": null, "team_id": team, "user_id": app.app.bot_user,
                 "is_bot": true, "is_enterprise_install": false,
             }],
             "is_ext_shared_channel": false,
-            "event_context": format!("4-{}", sign::token(&id, 24)),
+            "event_context": format!("4-{}", signature::fake_token(&id, 24)),
         });
         app.enqueue(ledger, "events_api", Some(id), payload);
     }
 }
 
-impl AppState {
+impl SlackAppState {
     /// Returns the envelopes that still have to be sent or acknowledged.
-    pub(crate) fn unsettled(&mut self) -> &mut [Envelope] {
-        let over = |it: &Envelope| matches!(it.state, State::Done | State::GivenUp);
-        self.settled += self.envelopes[self.settled..].iter().take_while(|it| over(it)).count();
-        &mut self.envelopes[self.settled..]
+    pub(crate) fn open_envelopes(&mut self) -> &mut [SlackEnvelope] {
+        let over = |it: &SlackEnvelope| {
+            matches!(
+                it.state,
+                EnvelopeState::Acknowledged | EnvelopeState::GivenUp
+            )
+        };
+        self.settled_count += self.envelopes[self.settled_count..]
+            .iter()
+            .take_while(|it| over(it))
+            .count();
+        &mut self.envelopes[self.settled_count..]
     }
 
     pub(crate) fn enqueue(
         &mut self,
-        ledger: &mut Ledger,
+        ledger: &mut CallRecords,
         kind: &'static str,
         event_id: Option<String>,
         payload: Value,
     ) {
-        let envelope_id = sign::uuid(&format!("envelope {}", ledger.next()));
-        self.envelopes.push(Envelope {
+        let envelope_id = signature::fake_uuid(&format!("envelope {}", ledger.next()));
+        self.envelopes.push(SlackEnvelope {
             kind,
             event_id,
             envelope_id,
@@ -110,16 +144,16 @@ impl AppState {
             payload,
             retries: 0,
             reason: "",
-            state: State::Waiting,
+            state: EnvelopeState::Waiting,
             not_before: None,
-            made: ledger.elapsed(),
+            created: ledger.elapsed(),
             acknowledged: None,
         });
     }
 }
 
 /// Returns the socket's frame around an envelope.
-pub(crate) fn frame(envelope: &Envelope) -> Value {
+pub(crate) fn socket_frame(envelope: &SlackEnvelope) -> Value {
     let mut frame = json!({
         "envelope_id": envelope.envelope_id,
         "type": envelope.kind,
@@ -134,7 +168,7 @@ pub(crate) fn frame(envelope: &Envelope) -> Value {
     frame
 }
 
-fn topic(kind: &str) -> &'static str {
+fn subscription_for(kind: &str) -> &'static str {
     match kind {
         "im" => "message.im",
         "group" => "message.groups",

@@ -6,72 +6,98 @@ use std::time::Instant;
 use hyper::body::Bytes;
 use serde_json::{Value, json};
 
-use super::super::desk::{Desk, Wrong};
-use super::super::door::escape;
-use super::super::letter::{self, Letter, Undelivered};
-use super::super::limit::Scale;
-use super::super::sign;
-use super::socket::{ACKNOWLEDGE, RETRIES};
-use super::world::{Envelope, Mode, State, Workspace};
+use super::super::double::{ServiceDouble, ViolationKind};
+use super::super::listener::escape_form;
+use super::super::outgoing_request::{self, DeliveryError, OutgoingRequest};
+use super::super::rate_limit::TimeScale;
+use super::super::signature;
+use super::socket::{ACKNOWLEDGE_TIMEOUT, RETRY_DELAYS};
+use super::state::{EnvelopeState, EventTransport, SlackEnvelope, SlackState};
 
-impl Envelope {
+impl SlackEnvelope {
     /// Queues the envelope again for the next of its three retries.
-    pub(crate) fn again(&mut self, reason: &'static str, now: Instant, scale: Scale) {
-        let wait = usize::try_from(self.retries).ok().and_then(|it| RETRIES.get(it));
+    pub(crate) fn schedule_retry(&mut self, reason: &'static str, now: Instant, scale: TimeScale) {
+        let wait = usize::try_from(self.retries)
+            .ok()
+            .and_then(|it| RETRY_DELAYS.get(it));
         self.reason = reason;
         match wait {
             Some(wait) if self.kind == "events_api" => {
                 self.retries += 1;
-                self.state = State::Waiting;
-                self.not_before = Some(now + scale.limit(*wait));
+                self.state = EnvelopeState::Waiting;
+                self.not_before = Some(now + scale.scale_limit(*wait));
             }
             // A click or a command is sent only once; the person sees that it failed.
-            _ => self.state = State::GivenUp,
+            _ => self.state = EnvelopeState::GivenUp,
         }
     }
 }
 
-fn signature(secret: &str, stamp: &str, body: &str) -> String {
-    sign::hmac_hex(secret, &[b"v0:", stamp.as_bytes(), b":", body.as_bytes()])
+fn sign_body(secret: &str, stamp: &str, body: &str) -> String {
+    signature::hmac_hex(secret, &[b"v0:", stamp.as_bytes(), b":", body.as_bytes()])
 }
 
 /// Returns a request with Slack's signature.
-pub(crate) fn signed(secret: &str, url: &str, form: bool, body: String) -> Letter {
-    let stamp = sign::now().as_secs().to_string();
-    let signature = signature(secret, &stamp, &body);
-    let kind = if form { "application/x-www-form-urlencoded" } else { "application/json" };
+pub(crate) fn signed_request(secret: &str, url: &str, form: bool, body: String) -> OutgoingRequest {
+    let stamp = signature::unix_time().as_secs().to_string();
+    let signature = sign_body(secret, &stamp, &body);
+    let kind = if form {
+        "application/x-www-form-urlencoded"
+    } else {
+        "application/json"
+    };
     let headers = [
         ("content-type", kind.to_owned()),
-        ("user-agent", "Slackbot 1.0 (+https://api.slack.com/robots)".to_owned()),
+        (
+            "user-agent",
+            "Slackbot 1.0 (+https://api.slack.com/robots)".to_owned(),
+        ),
         ("x-slack-request-timestamp", stamp),
         ("x-slack-signature", format!("v0={signature}")),
     ];
-    let headers = headers.into_iter().map(|it| (it.0.to_owned(), it.1)).collect();
-    Letter { url: url.to_owned(), headers, body: Bytes::from(body) }
+    let headers = headers
+        .into_iter()
+        .map(|it| (it.0.to_owned(), it.1))
+        .collect();
+    OutgoingRequest {
+        url: url.to_owned(),
+        headers,
+        body: Bytes::from(body),
+    }
 }
 
-fn letter(secret: &str, url: &str, envelope: &Envelope) -> Letter {
+fn envelope_request(secret: &str, url: &str, envelope: &SlackEnvelope) -> OutgoingRequest {
     let (form, body) = match envelope.kind {
-        "interactive" => (true, format!("payload={}", escape(&envelope.payload.to_string()))),
+        "interactive" => (
+            true,
+            format!("payload={}", escape_form(&envelope.payload.to_string())),
+        ),
         "slash_commands" => {
             let fields = envelope.payload.as_object().into_iter().flatten();
-            let of =
-                |(name, value): (&String, &Value)| format!("{name}={}", escape(value.as_str().unwrap_or_default()));
+            let of = |(name, value): (&String, &Value)| {
+                format!("{name}={}", escape_form(value.as_str().unwrap_or_default()))
+            };
             (true, fields.map(of).collect::<Vec<_>>().join("&"))
         }
         _ => (false, envelope.payload.to_string()),
     };
-    let mut letter = signed(secret, url, form, body);
+    let mut letter = signed_request(secret, url, form, body);
     if envelope.retries > 0 {
-        letter.headers.push(("x-slack-retry-num".into(), envelope.retries.to_string()));
-        letter.headers.push(("x-slack-retry-reason".into(), envelope.reason.into()));
+        letter
+            .headers
+            .push(("x-slack-retry-num".into(), envelope.retries.to_string()));
+        letter
+            .headers
+            .push(("x-slack-retry-reason".into(), envelope.reason.into()));
     }
     letter
 }
 
 /// Delivers the events of an app, each in a request of its own, until the double ends.
-pub(crate) async fn deliver(desk: Weak<Desk<Workspace>>, at: usize) {
-    let Some(mut changes) = desk.upgrade().map(|it| it.changes()) else { return };
+pub(crate) async fn deliver_events(desk: Weak<ServiceDouble<SlackState>>, at: usize) {
+    let Some(mut changes) = desk.upgrade().map(|it| it.watch_changes()) else {
+        return;
+    };
     loop {
         changes.borrow_and_update();
         let Some(strong) = desk.upgrade() else { return };
@@ -79,18 +105,33 @@ pub(crate) async fn deliver(desk: Weak<Desk<Workspace>>, at: usize) {
         let mut wake = None;
         let ready: Vec<usize> = strong.view(|view| {
             let app = &view.apps[at];
-            let later = |it: &Envelope| (it.state == State::Waiting).then_some(it.not_before).flatten();
-            wake = app.envelopes[app.settled..].iter().filter_map(later).filter(|it| *it > now).min();
-            let due = |it: &Envelope| it.state == State::Waiting && it.not_before.is_none_or(|it| it <= now);
-            let open = strong.door().is_open() && app.mode != Mode::Socket;
-            (app.settled..app.envelopes.len()).filter(|it| open && due(&app.envelopes[*it])).collect()
+            let later = |it: &SlackEnvelope| {
+                (it.state == EnvelopeState::Waiting)
+                    .then_some(it.not_before)
+                    .flatten()
+            };
+            wake = app.envelopes[app.settled_count..]
+                .iter()
+                .filter_map(later)
+                .filter(|it| *it > now)
+                .min();
+            let due = |it: &SlackEnvelope| {
+                it.state == EnvelopeState::Waiting && it.not_before.is_none_or(|it| it <= now)
+            };
+            let open = strong.listener().is_open() && app.mode != EventTransport::Socket;
+            (app.settled_count..app.envelopes.len())
+                .filter(|it| open && due(&app.envelopes[*it]))
+                .collect()
         });
         for which in ready {
-            strong.change_quietly(|world, _| {
-                world.apps[at].unsettled();
-                world.apps[at].envelopes[which].state = State::Sent { connection: 0, at: now };
+            strong.update_silently(|world, _| {
+                world.apps[at].open_envelopes();
+                world.apps[at].envelopes[which].state = EnvelopeState::Sent {
+                    connection: 0,
+                    sent_at: now,
+                };
             });
-            tokio::spawn(once(strong.clone(), at, which));
+            tokio::spawn(deliver_one(strong.clone(), at, which));
         }
         drop(strong);
         let sleep = async {
@@ -106,51 +147,87 @@ pub(crate) async fn deliver(desk: Weak<Desk<Workspace>>, at: usize) {
     }
 }
 
-async fn once(desk: Arc<Desk<Workspace>>, at: usize, which: usize) {
+async fn deliver_one(desk: Arc<ServiceDouble<SlackState>>, at: usize, which: usize) {
     let (letter, patience) = desk.view(|view| {
         let app = &view.apps[at];
-        let url = if let Mode::Http(url) = &app.mode { url.as_str() } else { "" };
-        (letter(&app.app.signing_secret, url, &app.envelopes[which]), view.scale().deadline(ACKNOWLEDGE))
+        let url = if let EventTransport::Http(url) = &app.mode {
+            url.as_str()
+        } else {
+            ""
+        };
+        (
+            envelope_request(&app.app.signing_secret, url, &app.envelopes[which]),
+            view.scale().scale_deadline(ACKNOWLEDGE_TIMEOUT),
+        )
     });
-    let result = letter::send(letter, patience).await;
-    desk.change(|world, ledger| {
+    let result = outgoing_request::deliver_request(letter, patience).await;
+    desk.update(|world, ledger| {
         let (scale, now) = (ledger.scale, Instant::now());
         let app = &mut world.apps[at];
         let envelope = &mut app.envelopes[which];
         let (what, reason) = match &result {
             Ok(receipt) if (200..300).contains(&receipt.status) => {
-                envelope.state = State::Done;
+                envelope.state = EnvelopeState::Acknowledged;
                 envelope.acknowledged = Some(ledger.elapsed());
                 return;
             }
             Ok(receipt) => {
-                if receipt.headers.get("x-slack-no-retry").is_some_and(|it| it == "1") {
-                    envelope.state = State::GivenUp;
+                if receipt
+                    .headers
+                    .get("x-slack-no-retry")
+                    .is_some_and(|it| it == "1")
+                {
+                    envelope.state = EnvelopeState::GivenUp;
                     return;
                 }
                 (format!("was answered {}", receipt.status), "http_error")
             }
-            Err(Undelivered::Late) => ("was not answered in time".into(), "http_timeout"),
-            Err(Undelivered::Refused) => ("could not be delivered".into(), "connection_failed"),
+            Err(DeliveryError::TimedOut) => ("was not answered in time".into(), "http_timeout"),
+            Err(DeliveryError::Refused) => ("could not be delivered".into(), "connection_failed"),
         };
         if reason != "connection_failed" {
-            ledger.wrong(&app.app.name, Wrong::Late, format!("{} {what}", envelope.kind));
+            ledger.add_violation(
+                &app.app.name,
+                ViolationKind::Late,
+                format!("{} {what}", envelope.kind),
+            );
         }
-        envelope.again(reason, now, scale);
+        envelope.schedule_retry(reason, now, scale);
     });
 }
 
 /// Performs the handshake of a new URL. Returns whether the challenge came back.
-pub(crate) async fn verify(desk: &Desk<Workspace>, at: usize, challenge: &str) -> bool {
+pub(crate) async fn verify_url(
+    desk: &ServiceDouble<SlackState>,
+    at: usize,
+    challenge: &str,
+) -> bool {
     let (secret, url, patience) = desk.view(|view| {
         let app = &view.apps[at];
-        let url = if let Mode::Http(url) = &app.mode { url.clone() } else { String::new() };
-        (app.app.signing_secret.clone(), url, view.scale().deadline(ACKNOWLEDGE))
+        let url = if let EventTransport::Http(url) = &app.mode {
+            url.clone()
+        } else {
+            String::new()
+        };
+        (
+            app.app.signing_secret.clone(),
+            url,
+            view.scale().scale_deadline(ACKNOWLEDGE_TIMEOUT),
+        )
     });
-    let body = json!({"token": "verification-token", "challenge": challenge, "type": "url_verification"});
-    let receipt = letter::send(signed(&secret, &url, false, body.to_string()), patience).await;
-    let echoed = receipt.ok().filter(|it| it.status == 200).map(|it| String::from_utf8_lossy(&it.body).into_owned());
-    let in_json = |it: &str| serde_json::from_str::<Value>(it).is_ok_and(|it| it["challenge"] == challenge);
+    let body =
+        json!({"token": "verification-token", "challenge": challenge, "type": "url_verification"});
+    let receipt = outgoing_request::deliver_request(
+        signed_request(&secret, &url, false, body.to_string()),
+        patience,
+    )
+    .await;
+    let echoed = receipt
+        .ok()
+        .filter(|it| it.status == 200)
+        .map(|it| String::from_utf8_lossy(&it.body).into_owned());
+    let in_json =
+        |it: &str| serde_json::from_str::<Value>(it).is_ok_and(|it| it["challenge"] == challenge);
     echoed.is_some_and(|it| it.trim() == challenge || in_json(&it))
 }
 
@@ -161,7 +238,10 @@ mod tests {
     #[test]
     fn signature_matches_slacks_documented_example() {
         let body = "token=xyzz0WbapA4vBCDEFasx0q6G&team_id=T1DC2JH3J&team_domain=testteamnow&channel_id=G8PSS9T3V&channel_name=foobar&user_id=U2CERLKJA&user_name=roadrunner&command=%2Fwebhook-collect&text=&response_url=https%3A%2F%2Fhooks.slack.com%2Fcommands%2FT1DC2JH3J%2F397700885554%2F96rGlfmibIGlgcZRskXaIFfN&trigger_id=398738663015.47445629121.803a0bc887a14d10d2c447fce8b6703c";
-        let digest = signature("8f742231b10e8888abcd99yyyzzz85a5", "1531420618", body);
-        assert_eq!(digest, "a2114d57b48eac39b9ad189dd8316235a7b4a8d21a10bd27519666489c69b503");
+        let digest = sign_body("8f742231b10e8888abcd99yyyzzz85a5", "1531420618", body);
+        assert_eq!(
+            digest,
+            "a2114d57b48eac39b9ad189dd8316235a7b4a8d21a10bd27519666489c69b503"
+        );
     }
 }

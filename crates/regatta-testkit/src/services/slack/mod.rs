@@ -2,19 +2,22 @@
 //!
 //! ```text
 //! let slack = Slack::start().await;
-//! let (claude, codex) = (slack.app("claude"), slack.app("codex"));       // App: ids, tokens, signing secret
-//! slack.http_app("gemini", "http://127.0.0.1:…/webhooks/slack/gemini")   // events by signed requests instead
-//! let ann = slack.person("ann");                                         // U…
-//! let dev = slack.channel("dev", &["ann", "claude", "codex"]);           // C…; `direct("ann", "claude")` is D…
+//! let (claude, codex) = (slack.app("claude"), slack.app("codex"));       // App: ids, tokens,
+//! signing secret slack.http_app("gemini", "http://127.0.0.1:…/webhooks/slack/gemini")   // events
+//! by signed requests instead let ann = slack.person("ann");
+//! // U… let dev = slack.channel("dev", &["ann", "claude", "codex"]);           // C…;
+//! `direct("ann", "claude")` is D…
 //!
-//! let root = slack.say("ann", "dev", "@claude fix the login bug", None); // its ts; mentions become <@U…>
-//! slack.say("ann", "dev", "and the tests?", Some(&root));
-//! slack.click("ann", "dev", &ts, "action_id"), slack.edit(…), slack.erase(…), slack.react(…), slack.command(…)
+//! let root = slack.say("ann", "dev", "@claude fix the login bug", None); // its ts; mentions
+//! become <@U…> slack.say("ann", "dev", "and the tests?", Some(&root));
+//! slack.click("ann", "dev", &ts, "action_id"), slack.edit(…), slack.erase(…), slack.react(…),
+//! slack.command(…)
 //!
-//! slack.messages("dev"), slack.thread("dev", &root), slack.reactions("dev", &ts)      // what people see now
-//! slack.wait_for(|view| view.thread("dev", &root).count() == 1, Duration::from_secs(5)).await
-//! slack.disconnect("claude", "refresh_requested"), slack.mute("claude", true), slack.verify_url("gemini").await
-//! slack.envelopes("claude")                                              // what was sent, retried, acknowledged
+//! slack.messages("dev"), slack.thread("dev", &root), slack.reactions("dev", &ts)      // what
+//! people see now slack.wait_for(|view| view.thread("dev", &root).count() == 1,
+//! Duration::from_secs(5)).await slack.disconnect("claude", "refresh_requested"),
+//! slack.mute("claude", true), slack.verify_url("gemini").await slack.envelopes("claude")
+//! // what was sent, retried, acknowledged
 //! ```
 //!
 //! The double also has everything in [`super`]. The name of an operation is the method's name, such
@@ -25,9 +28,10 @@
 //! - a method that reads takes a form and ignores a JSON body; a method that writes takes either;
 //! - cursors are sent back unchanged;
 //! - the token has the right kind, and is in the header of a JSON request;
-//! - the tiers ([`tier`]), and one post per second in a channel with bursts of [`BURST`], with
+//! - the tiers ([`max_calls_per_minute`]), and one post per second in a channel with bursts of
+//!   [`POST_BURST`], with
 //!   `Retry-After`;
-//! - every acknowledgement within 3 s ([`ACKNOWLEDGE`]), and at most ten sockets;
+//! - every acknowledgement within 3 s ([`ACKNOWLEDGE_TIMEOUT`]), and at most ten sockets;
 //! - 4,000 characters in `chat.update`, 12,000 in `markdown_text`; the rules of Block Kit and
 //!   metadata;
 //! - an app changes only its own messages.
@@ -42,7 +46,7 @@ mod events;
 mod http;
 mod methods;
 mod socket;
-mod world;
+mod state;
 
 use std::collections::BTreeSet;
 use std::ops::Deref;
@@ -50,129 +54,184 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-pub use methods::{BURST, POSTS_PER_MINUTE, tier};
-pub use socket::{ACKNOWLEDGE, SOCKETS};
-pub use world::{App, Envelope, Message, Mode, Workspace};
+pub use methods::{MAX_POSTS_PER_MINUTE, POST_BURST, max_calls_per_minute};
+pub use socket::{ACKNOWLEDGE_TIMEOUT, MAX_SOCKETS};
+pub use state::{EventTransport, SlackApp, SlackEnvelope, SlackMessage, SlackState};
 
-use super::desk::{Desk, Ledger};
-use super::sign;
-use world::{AppState, Channel};
+use super::double::{CallRecords, ServiceDouble};
+use super::signature;
+use state::{SlackAppState, SlackChannel};
 
 /// The double. Dropping it closes all its connections.
 pub struct Slack {
-    desk: Arc<Desk<Workspace>>,
+    double: Arc<ServiceDouble<SlackState>>,
 }
 
 impl Deref for Slack {
-    type Target = Desk<Workspace>;
+    type Target = ServiceDouble<SlackState>;
 
-    fn deref(&self) -> &Desk<Workspace> {
-        &self.desk
+    fn deref(&self) -> &ServiceDouble<SlackState> {
+        &self.double
     }
 }
 
 impl Drop for Slack {
     fn drop(&mut self) {
-        self.desk.shut();
+        self.double.shut_down();
     }
 }
 
 impl Slack {
     /// Starts the double on a free port of loopback. The API is below `base_url() + "/api/"`.
     pub async fn start() -> Slack {
-        Slack { desk: Desk::open(Workspace::new(), methods::handle).await }
+        Slack {
+            double: ServiceDouble::open(SlackState::new(), methods::handle_request).await,
+        }
     }
 
     /// Installs an app that uses Socket Mode. It listens to mentions, all messages and reactions.
-    pub fn app(&self, name: &str) -> App {
-        self.install(name, Mode::Socket)
+    pub fn add_socket_app(&self, name: &str) -> SlackApp {
+        self.add_app(name, EventTransport::Socket)
     }
 
     /// Installs an app that receives its events at a URL.
-    pub fn http_app(&self, name: &str, url: &str) -> App {
-        let app = self.install(name, Mode::Http(url.to_owned()));
-        let at = self.at(name);
-        tokio::spawn(http::deliver(Arc::downgrade(&self.desk), at));
+    pub fn add_http_app(&self, name: &str, url: &str) -> SlackApp {
+        let app = self.add_app(name, EventTransport::Http(url.to_owned()));
+        let at = self.app_index(name);
+        tokio::spawn(http::deliver_events(Arc::downgrade(&self.double), at));
         app
     }
 
-    fn install(&self, name: &str, mode: Mode) -> App {
-        let id = |kind: &str| format!("{kind}{}", sign::capitals(&format!("{kind} {name}"), 10));
-        let app = App {
+    fn add_app(&self, name: &str, mode: EventTransport) -> SlackApp {
+        let id = |kind: &str| {
+            format!(
+                "{kind}{}",
+                signature::fake_capitals(&format!("{kind} {name}"), 10)
+            )
+        };
+        let app = SlackApp {
             name: name.to_owned(),
             id: id("A"),
             bot_user: id("U"),
             bot_id: id("B"),
-            bot_token: format!("xoxb-{}", sign::token(&format!("bot {name}"), 24)),
-            app_token: format!("xapp-1-{}", sign::token(&format!("app {name}"), 24)),
-            signing_secret: sign::token(&format!("secret {name}"), 32),
+            bot_token: format!("xoxb-{}", signature::fake_token(&format!("bot {name}"), 24)),
+            app_token: format!(
+                "xapp-1-{}",
+                signature::fake_token(&format!("app {name}"), 24)
+            ),
+            signing_secret: signature::fake_token(&format!("secret {name}"), 32),
         };
-        let events = ["app_mention", "message.channels", "message.groups", "message.im", "reaction_added"];
+        let events = [
+            "app_mention",
+            "message.channels",
+            "message.groups",
+            "message.im",
+            "reaction_added",
+        ];
         let events: BTreeSet<String> = events.into_iter().map(str::to_owned).collect();
-        let state = AppState {
+        let state = SlackAppState {
             app: app.clone(),
             mode,
             events,
             envelopes: vec![],
-            settled: 0,
+            settled_count: 0,
             connections: vec![],
             tickets: BTreeSet::new(),
             orders: Default::default(),
-            mute: false,
+            is_muted: false,
         };
-        self.change(|world, _| world.apps.push(state));
+        self.update(|world, _| world.apps.push(state));
         app
     }
 
     /// Sets the events that an app listens to: `app_mention`, `message.channels`, …
     pub fn subscribe(&self, app: &str, events: &[&str]) {
-        let (at, events) = (self.at(app), events.iter().map(|it| (*it).to_owned()).collect());
-        self.change(|world, _| world.apps[at].events = events);
+        let (at, events) = (
+            self.app_index(app),
+            events.iter().map(|it| (*it).to_owned()).collect(),
+        );
+        self.update(|world, _| world.apps[at].events = events);
     }
 
     /// Adds a person. Returns the person's id.
-    pub fn person(&self, name: &str) -> String {
-        let id = format!("U{}", sign::capitals(&format!("person {name}"), 10));
-        self.change(|world, _| world.people.push((id.clone(), name.to_owned())));
+    pub fn add_person(&self, name: &str) -> String {
+        let id = format!(
+            "U{}",
+            signature::fake_capitals(&format!("person {name}"), 10)
+        );
+        self.update(|world, _| world.people.push((id.clone(), name.to_owned())));
         id
     }
 
     /// Adds a channel with people and apps as members, by name. Returns the channel's id.
-    pub fn channel(&self, name: &str, members: &[&str]) -> String {
-        self.place("C", name, "channel", members)
+    pub fn add_channel(&self, name: &str, members: &[&str]) -> String {
+        self.add_conversation("C", name, "channel", members)
     }
 
     /// Adds a private channel.
-    pub fn private_channel(&self, name: &str, members: &[&str]) -> String {
-        self.place("G", name, "group", members)
+    pub fn add_private_channel(&self, name: &str, members: &[&str]) -> String {
+        self.add_conversation("G", name, "group", members)
     }
 
     /// Opens a conversation between a person and an app.
-    pub fn direct(&self, person: &str, app: &str) -> String {
-        self.place("D", &format!("{person} and {app}"), "im", &[person, app])
+    pub fn add_direct_conversation(&self, person: &str, app: &str) -> String {
+        self.add_conversation("D", &format!("{person} and {app}"), "im", &[person, app])
     }
 
-    fn place(&self, letter: &str, name: &str, kind: &'static str, members: &[&str]) -> String {
-        let id = format!("{letter}{}", sign::capitals(&format!("channel {name}"), 10));
-        self.change(|world, _| {
-            let member = |it: &&str| world.id(it).unwrap_or_else(|| panic!("nobody is called {it}")).to_owned();
+    fn add_conversation(
+        &self,
+        letter: &str,
+        name: &str,
+        kind: &'static str,
+        members: &[&str],
+    ) -> String {
+        let id = format!(
+            "{letter}{}",
+            signature::fake_capitals(&format!("channel {name}"), 10)
+        );
+        self.update(|world, _| {
+            let member = |it: &&str| {
+                world
+                    .id(it)
+                    .unwrap_or_else(|| panic!("nobody is called {it}"))
+                    .to_owned()
+            };
             let members = members.iter().map(member).collect();
-            world.channels.push(Channel { id: id.clone(), name: name.to_owned(), kind, members, messages: vec![] });
+            world.channels.push(SlackChannel {
+                id: id.clone(),
+                name: name.to_owned(),
+                kind,
+                members,
+                messages: vec![],
+            });
         });
         id
     }
 
     /// Returns the workspace's id.
-    pub fn team(&self) -> String {
+    pub fn team_id(&self) -> String {
         self.view(|view| view.team.clone())
     }
 
     /// Posts a message of a person, in a thread if its root is given. Returns the message's `ts`.
-    pub fn say(&self, person: &str, channel: &str, text: &str, thread: Option<&str>) -> String {
-        self.change(|world, ledger| {
-            let (ts, text, now) = (world.stamp(), world.typed(text), ledger.elapsed());
-            let user = world.id(person).unwrap_or_else(|| panic!("nobody is called {person}")).to_owned();
-            let message = Message {
+    pub fn post_as_person(
+        &self,
+        person: &str,
+        channel: &str,
+        text: &str,
+        thread: Option<&str>,
+    ) -> String {
+        self.update(|world, ledger| {
+            let (ts, text, now) = (
+                world.next_timestamp(),
+                world.escape_typed(text),
+                ledger.elapsed(),
+            );
+            let user = world
+                .id(person)
+                .unwrap_or_else(|| panic!("nobody is called {person}"))
+                .to_owned();
+            let message = SlackMessage {
                 ts: ts.clone(),
                 thread_ts: thread.map(str::to_owned),
                 user,
@@ -180,70 +239,73 @@ impl Slack {
                 text: text.clone(),
                 blocks: Value::Null,
                 metadata: Value::Null,
-                only_for: None,
+                ephemeral_for: None,
                 reactions: vec![],
-                streaming: None,
+                is_streaming: None,
                 posted: now,
                 changed: now,
                 versions: vec![text],
             };
-            world.put(ledger, channel, message);
+            world.add_message(ledger, channel, message);
             ts
         })
     }
 
     /// Changes a person's message.
-    pub fn edit(&self, channel: &str, ts: &str, text: &str) {
-        self.change(|world, ledger| {
-            let (text, now) = (world.typed(text), ledger.elapsed());
+    pub fn edit_message(&self, channel: &str, ts: &str, text: &str) {
+        self.update(|world, ledger| {
+            let (text, now) = (world.escape_typed(text), ledger.elapsed());
             let before = world.message(channel, ts).expect("there is such a message").clone();
             let message = world.message_mut(channel, ts).expect("there is such a message");
             (message.text, message.changed) = (text.clone(), now);
             message.versions.push(text);
             let message = message.clone();
-            let (shown, previous) = (world.json(&message, false), world.json(&before, false));
+            let (shown, previous) = (world.message_json(&message, false), world.message_json(&before, false));
             let event = json!({"subtype": "message_changed", "message": shown, "previous_message": previous});
-            world.tell_change(ledger, channel, event);
+            world.queue_change_event(ledger, channel, event);
         });
     }
 
     /// Deletes a message for a person.
-    pub fn erase(&self, channel: &str, ts: &str) {
-        self.change(|world, ledger| {
+    pub fn delete_message(&self, channel: &str, ts: &str) {
+        self.update(|world, ledger| {
             let gone = world.message(channel, ts).expect("there is such a message").clone();
             world.channel_mut(channel).expect("there is such a channel").messages.retain(|it| it.ts != ts);
-            let previous = world.json(&gone, false);
+            let previous = world.message_json(&gone, false);
             let event = json!({"subtype": "message_deleted", "deleted_ts": ts, "previous_message": previous});
-            world.tell_change(ledger, channel, event);
+            world.queue_change_event(ledger, channel, event);
         });
     }
 
     /// Adds a person's reaction.
     pub fn react(&self, person: &str, channel: &str, ts: &str, name: &str) {
-        self.change(|world, ledger| {
-            let user = world.id(person).unwrap_or_else(|| panic!("nobody is called {person}")).to_owned();
+        self.update(|world, ledger| {
+            let user = world
+                .id(person)
+                .unwrap_or_else(|| panic!("nobody is called {person}"))
+                .to_owned();
             world
-                .reaction(ledger, channel, ts, (name, &user), true)
+                .change_reaction(ledger, channel, ts, (name, &user), true)
                 .expect("the message exists and does not have this reaction yet");
         });
     }
 
     /// Clicks a button for a person. The button is found by its `action_id` or its value.
     pub fn click(&self, person: &str, channel: &str, ts: &str, action: &str) {
-        self.change(|world, ledger| {
+        self.update(|world, ledger| {
             let user = world.id(person).unwrap_or_else(|| panic!("nobody is called {person}")).to_owned();
             let place = world.channel(channel).expect("there is such a channel").clone();
             let message = world.message(channel, ts).expect("there is such a message").clone();
             let element = message.elements().find(|it| it["action_id"] == action || it["value"] == action);
             let mut clicked = element.unwrap_or_else(|| panic!("no button {action} in {}", message.blocks)).clone();
-            clicked["action_ts"] = json!(world.stamp());
+            clicked["action_ts"] = json!(world.next_timestamp());
             let mut container = json!({
-                "type": "message", "message_ts": ts, "channel_id": place.id, "is_ephemeral": message.only_for.is_some(),
+                "type": "message", "message_ts": ts, "channel_id": place.id, "is_ephemeral": message.ephemeral_for.is_some(),
             });
             if let Some(thread) = &message.thread_ts {
                 container["thread_ts"] = json!(thread);
             }
-            let shown = world.json(&message, true);
+            let shown = world.message_json(&message, true);
             let owner = message.app.clone().expect("only apps post buttons");
             let team = world.team.clone();
             let app = world.apps.iter_mut().find(|it| it.app.name == owner).expect("the app posted the message");
@@ -251,7 +313,7 @@ impl Slack {
                 "type": "block_actions",
                 "user": {"id": user, "username": person, "name": person, "team_id": team},
                 "api_app_id": app.app.id, "token": "verification-token", "container": container,
-                "trigger_id": format!("{}.{}", ledger.next(), sign::token(ts, 12)),
+                "trigger_id": format!("{}.{}", ledger.next(), signature::fake_token(ts, 12)),
                 "team": {"id": team, "domain": "regatta"}, "enterprise": null, "is_enterprise_install": false,
                 "channel": {"id": place.id, "name": place.name}, "message": shown, "state": {"values": {}},
                 "actions": [clicked],
@@ -261,9 +323,16 @@ impl Slack {
     }
 
     /// Sends a person's slash command to an app.
-    pub fn command(&self, person: &str, channel: &str, app: &str, command: &str, text: &str) {
-        let at = self.at(app);
-        self.change(|world, ledger| {
+    pub fn send_slash_command(
+        &self,
+        person: &str,
+        channel: &str,
+        app: &str,
+        command: &str,
+        text: &str,
+    ) {
+        let at = self.app_index(app);
+        self.update(|world, ledger| {
             let user = world.id(person).unwrap_or_else(|| panic!("nobody is called {person}")).to_owned();
             let place = world.channel(channel).expect("there is such a channel").clone();
             let payload = json!({
@@ -277,74 +346,100 @@ impl Slack {
     }
 
     /// Returns the visible messages of a channel.
-    pub fn messages(&self, channel: &str) -> Vec<Message> {
+    pub fn messages(&self, channel: &str) -> Vec<SlackMessage> {
         self.view(|view| view.messages(channel).to_vec())
     }
 
     /// Returns the replies to a message.
-    pub fn thread(&self, channel: &str, root: &str) -> Vec<Message> {
+    pub fn thread(&self, channel: &str, root: &str) -> Vec<SlackMessage> {
         self.view(|view| view.thread(channel, root).cloned().collect())
     }
 
     /// Returns the reactions to a message: emoji and user, in order.
     pub fn reactions(&self, channel: &str, ts: &str) -> Vec<(String, String)> {
-        self.view(|view| view.message(channel, ts).map(|it| it.reactions.clone()).unwrap_or_default())
+        self.view(|view| {
+            view.message(channel, ts)
+                .map(|it| it.reactions.clone())
+                .unwrap_or_default()
+        })
     }
 
     /// Returns the envelopes for an app, with the number of their attempts.
-    pub fn envelopes(&self, app: &str) -> Vec<Envelope> {
+    pub fn envelopes(&self, app: &str) -> Vec<SlackEnvelope> {
         self.view(|view| view.envelopes(app).to_vec())
     }
 
     /// Disconnects every socket of an app, for the reason `warning` (ten seconds before the end),
     /// `refresh_requested` or `link_disabled`.
     pub fn disconnect(&self, app: &str, reason: &'static str) {
-        let at = self.at(app);
-        self.change(|world, _| world.apps[at].orders.values_mut().for_each(|it| it.push_back(reason)));
+        let at = self.app_index(app);
+        self.update(|world, _| {
+            world.apps[at]
+                .orders
+                .values_mut()
+                .for_each(|it| it.push_back(reason))
+        });
     }
 
     /// Makes an app's sockets silent without closing them (no frames, no pings), or active again.
-    pub fn mute(&self, app: &str, mute: bool) {
-        let at = self.at(app);
-        self.change(|world, _| world.apps[at].mute = mute);
+    pub fn set_muted(&self, app: &str, mute: bool) {
+        let at = self.app_index(app);
+        self.update(|world, _| world.apps[at].is_muted = mute);
     }
 
     /// Sends `url_verification` to an app's URL. Returns whether the challenge came back.
     pub async fn verify_url(&self, app: &str) -> bool {
-        http::verify(self, self.at(app), &sign::token(&format!("challenge {app}"), 40)).await
+        http::verify_url(
+            self,
+            self.app_index(app),
+            &signature::fake_token(&format!("challenge {app}"), 40),
+        )
+        .await
     }
 
-    fn at(&self, app: &str) -> usize {
+    fn app_index(&self, app: &str) -> usize {
         let found = self.view(|view| view.apps.iter().position(|it| it.app.name == app));
         found.unwrap_or_else(|| panic!("no app is called {app}"))
     }
 }
 
-impl Workspace {
+impl SlackState {
     /// Adds or removes a reaction, and sends the event.
-    pub(crate) fn reaction(
+    pub(crate) fn change_reaction(
         &mut self,
-        ledger: &mut Ledger,
+        ledger: &mut CallRecords,
         channel: &str,
         ts: &str,
         (name, user): (&str, &str),
         add: bool,
     ) -> Result<(), &'static str> {
         let message = self.message_mut(channel, ts).ok_or("message_not_found")?;
-        let found = message.reactions.iter().position(|it| it.0 == name && it.1 == user);
+        let found = message
+            .reactions
+            .iter()
+            .position(|it| it.0 == name && it.1 == user);
         match (add, found) {
             (true, Some(_)) => return Err("already_reacted"),
             (false, None) => return Err("no_reaction"),
             (true, None) => message.reactions.push((name.to_owned(), user.to_owned())),
             (false, Some(at)) => drop(message.reactions.remove(at)),
         }
-        let (owner, id) = (message.user.clone(), self.channel(channel).map(|it| it.id.clone()).unwrap_or_default());
-        let topic = if add { "reaction_added" } else { "reaction_removed" };
+        let (owner, id) = (
+            message.user.clone(),
+            self.channel(channel)
+                .map(|it| it.id.clone())
+                .unwrap_or_default(),
+        );
+        let topic = if add {
+            "reaction_added"
+        } else {
+            "reaction_removed"
+        };
         let event = json!({
             "type": topic, "user": user, "reaction": name, "item_user": owner,
-            "item": {"type": "message", "channel": id, "ts": ts}, "event_ts": self.stamp(),
+            "item": {"type": "message", "channel": id, "ts": ts}, "event_ts": self.next_timestamp(),
         });
-        self.tell_all(ledger, &id, topic, &event);
+        self.queue_for_subscribers(ledger, &id, topic, &event);
         Ok(())
     }
 }

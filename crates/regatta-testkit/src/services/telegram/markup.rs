@@ -19,17 +19,17 @@ const TAGS: [&str; 15] = [
 ];
 
 /// Returns the text without its markup, or Telegram's error.
-pub(crate) fn plain(text: &str, mode: Option<&str>) -> Result<String, String> {
+pub(crate) fn plain_text(text: &str, mode: Option<&str>) -> Result<String, String> {
     match mode.map(str::to_ascii_lowercase).as_deref() {
         None | Some("") => Ok(text.to_owned()),
-        Some("html") => html(text),
-        Some("markdownv2") => markdown(text),
+        Some("html") => html_to_plain(text),
+        Some("markdownv2") => markdown_to_plain(text),
         Some("markdown") => Ok(text.replace(['*', '_', '`'], "")),
         Some(_) => Err("unsupported parse_mode".into()),
     }
 }
 
-fn html(text: &str) -> Result<String, String> {
+fn html_to_plain(text: &str) -> Result<String, String> {
     let mut shown = String::new();
     let mut open: Vec<String> = vec![];
     let mut rest = text;
@@ -40,7 +40,11 @@ fn html(text: &str) -> Result<String, String> {
         if rest.starts_with('&') {
             let end = rest.find(';').filter(|it| *it <= 10);
             let (name, after) = end.map_or(("", rest), |it| (&rest[1..it], &rest[it + 1..]));
-            let number = |digits: &str, base| u32::from_str_radix(digits, base).ok().and_then(char::from_u32);
+            let number = |digits: &str, base| {
+                u32::from_str_radix(digits, base)
+                    .ok()
+                    .and_then(char::from_u32)
+            };
             let found = match name {
                 "lt" => Some('<'),
                 "gt" => Some('>'),
@@ -57,32 +61,45 @@ fn html(text: &str) -> Result<String, String> {
             rest = if found.is_some() { after } else { &rest[1..] };
             continue;
         }
-        let end = rest.find('>').ok_or_else(|| format!("Unclosed start tag at byte offset {offset}"))?;
+        let end = rest
+            .find('>')
+            .ok_or_else(|| format!("Unclosed start tag at byte offset {offset}"))?;
         let inner = &rest[1..end];
         rest = &rest[end + 1..];
         if let Some(name) = inner.strip_prefix('/') {
-            let expected = open.pop().ok_or_else(|| format!("Unexpected end tag at byte offset {offset}"))?;
+            let expected = open
+                .pop()
+                .ok_or_else(|| format!("Unexpected end tag at byte offset {offset}"))?;
             if expected != name.trim() {
                 return Err(format!(
-                    "Unmatched end tag at byte offset {offset}, expected \"</{expected}>\", found \"</{name}>\""
+                    "Unmatched end tag at byte offset {offset}, expected \"</{expected}>\", \
+                    found \"</{name}>\""
                 ));
             }
             continue;
         }
-        let name = inner.split([' ', '\n']).next().unwrap_or_default().to_ascii_lowercase();
+        let name = inner
+            .split([' ', '\n'])
+            .next()
+            .unwrap_or_default()
+            .to_ascii_lowercase();
         if !TAGS.contains(&name.as_str()) {
-            return Err(format!("Unsupported start tag \"{name}\" at byte offset {offset}"));
+            return Err(format!(
+                "Unsupported start tag \"{name}\" at byte offset {offset}"
+            ));
         }
         open.push(name);
     }
     shown.push_str(rest);
     match open.pop() {
-        Some(name) => Err(format!("Can't find end tag corresponding to start tag \"{name}\"")),
+        Some(name) => Err(format!(
+            "Can't find end tag corresponding to start tag \"{name}\""
+        )),
         None => Ok(shown),
     }
 }
 
-fn markdown(text: &str) -> Result<String, String> {
+fn markdown_to_plain(text: &str) -> Result<String, String> {
     let mut shown = String::new();
     let mut open: Vec<&str> = vec![];
     let mut rest = text;
@@ -90,16 +107,23 @@ fn markdown(text: &str) -> Result<String, String> {
         let fence = if rest.starts_with("```") { "```" } else { "`" };
         if it == '`' {
             let after = &rest[fence.len()..];
-            let end = unescaped(after, fence).ok_or("Can't find end of the entity starting at a code mark")?;
+            let end = find_unescaped(after, fence)
+                .ok_or("Can't find end of the entity starting at a code mark")?;
             let code = after[..end].replace("\\`", "`").replace("\\\\", "\\");
             // The first line of a block may be the name of its language.
-            let cut = if fence.len() == 3 { code.find('\n').map_or(0, |it| it + 1) } else { 0 };
+            let cut = if fence.len() == 3 {
+                code.find('\n').map_or(0, |it| it + 1)
+            } else {
+                0
+            };
             shown.push_str(&code[cut..]);
             rest = &after[end + fence.len()..];
             continue;
         }
         let at_start = shown.is_empty() || shown.ends_with('\n');
-        let toggled = ["||", "__", "*", "_", "~"].into_iter().find(|mark| rest.starts_with(mark));
+        let toggled = ["||", "__", "*", "_", "~"]
+            .into_iter()
+            .find(|mark| rest.starts_with(mark));
         if let Some(mark) = toggled {
             match open.iter().rposition(|it| *it == mark) {
                 Some(at) => drop(open.remove(at)),
@@ -112,35 +136,45 @@ fn markdown(text: &str) -> Result<String, String> {
         match it {
             '\\' => {
                 shown.extend(rest.chars().next());
-                rest = rest.get(rest.chars().next().map_or(0, char::len_utf8)..).unwrap_or_default();
+                rest = rest
+                    .get(rest.chars().next().map_or(0, char::len_utf8)..)
+                    .unwrap_or_default();
             }
             '[' => open.push("]"),
             ']' if open.last() == Some(&"]") => {
                 open.pop();
                 if rest.starts_with('(') {
-                    let end = unescaped(rest, ")").ok_or("Can't find end of a URL")?;
+                    let end = find_unescaped(rest, ")").ok_or("Can't find end of a URL")?;
                     rest = &rest[end + 1..];
                 }
             }
             '>' if at_start => {}
             '!' if rest.starts_with('[') => {}
             it if ">#+-=|{}.!()]".contains(it) => {
-                return Err(format!("Character '{it}' is reserved and must be escaped with the preceding '\\'"));
+                return Err(format!(
+                    "Character '{it}' is reserved and must be escaped with the preceding '\\'"
+                ));
             }
             other => shown.push(other),
         }
     }
     match open.pop() {
-        Some(mark) => Err(format!("Can't find end of the entity starting at \"{mark}\"")),
+        Some(mark) => Err(format!(
+            "Can't find end of the entity starting at \"{mark}\""
+        )),
         None => Ok(shown),
     }
 }
 
 /// Returns the position of the first occurrence without a backslash before it.
-fn unescaped(text: &str, what: &str) -> Option<usize> {
+fn find_unescaped(text: &str, what: &str) -> Option<usize> {
     let mut from = 0;
     while let Some(found) = text[from..].find(what).map(|it| it + from) {
-        let slashes = text[..found].bytes().rev().take_while(|it| *it == b'\\').count();
+        let slashes = text[..found]
+            .bytes()
+            .rev()
+            .take_while(|it| *it == b'\\')
+            .count();
         if slashes % 2 == 0 {
             return Some(found);
         }
@@ -156,13 +190,29 @@ mod tests {
     #[test]
     fn markup_is_removed_or_refused() {
         let good = [
-            ("html", "<b>Done</b>: 1 &lt; 2 &amp; <a href=\"x\">link</a> AT&T", "Done: 1 < 2 & link AT&T"),
-            ("html", "<pre><code class=\"language-rust\">a</code></pre>", "a"),
-            ("MarkdownV2", "*Done*\\. `a.b()` _x_ [link](http://a.b) ||s||", "Done. a.b() x link s"),
-            ("MarkdownV2", "```rust\nlet a = 1;\n```\n>quote\\!", "let a = 1;\n\nquote!"),
+            (
+                "html",
+                "<b>Done</b>: 1 &lt; 2 &amp; <a href=\"x\">link</a> AT&T",
+                "Done: 1 < 2 & link AT&T",
+            ),
+            (
+                "html",
+                "<pre><code class=\"language-rust\">a</code></pre>",
+                "a",
+            ),
+            (
+                "MarkdownV2",
+                "*Done*\\. `a.b()` _x_ [link](http://a.b) ||s||",
+                "Done. a.b() x link s",
+            ),
+            (
+                "MarkdownV2",
+                "```rust\nlet a = 1;\n```\n>quote\\!",
+                "let a = 1;\n\nquote!",
+            ),
         ];
         for (mode, text, shown) in good {
-            assert_eq!(plain(text, Some(mode)).as_deref(), Ok(shown), "{text}");
+            assert_eq!(plain_text(text, Some(mode)).as_deref(), Ok(shown), "{text}");
         }
         let bad = [
             ("html", "<div>x</div>", "Unsupported start tag"),
@@ -176,7 +226,10 @@ mod tests {
             ("rtf", "x", "unsupported"),
         ];
         for (mode, text, words) in bad {
-            assert!(plain(text, Some(mode)).unwrap_err().contains(words), "{text}");
+            assert!(
+                plain_text(text, Some(mode)).unwrap_err().contains(words),
+                "{text}"
+            );
         }
     }
 }

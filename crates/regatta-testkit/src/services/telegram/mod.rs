@@ -4,15 +4,17 @@
 //! let telegram = Telegram::start().await;
 //! let claude = telegram.bot("claude_bot");                        // Bot: id, username, token
 //! telegram.person("ann");
-//! let dev = telegram.group("dev", &["ann", "claude_bot"]);        // -100…; `direct("ann", "claude_bot")` is ann's id
+//! let dev = telegram.group("dev", &["ann", "claude_bot"]);        // -100…; `direct("ann",
+//! "claude_bot")` is ann's id
 //!
-//! let id = telegram.say("ann", "dev", "@claude_bot fix it", None);    // its message_id; or in reply to one
-//! telegram.click("ann", "dev", id, "allow:7");                        // a button by its data; the callback's id
-//! telegram.react("ann", "dev", id, "👍"), telegram.edit("dev", id, "text")
+//! let id = telegram.say("ann", "dev", "@claude_bot fix it", None);    // its message_id; or in
+//! reply to one telegram.click("ann", "dev", id, "allow:7");                        // a button by
+//! its data; the callback's id telegram.react("ann", "dev", id, "👍"), telegram.edit("dev", id,
+//! "text")
 //!
-//! telegram.messages("dev"), telegram.actions("dev"), telegram.callbacks()    // what people see now
-//! telegram.privacy("claude_bot", true)                                // in groups only mentions
-//! and replies
+//! telegram.messages("dev"), telegram.actions("dev"), telegram.callbacks()    // what people see
+//! now telegram.privacy("claude_bot", true)                                // in groups only
+//! mentions and replies
 //! ```
 //!
 //! The double also has everything in [`super`]. The name of an operation is the method's name, such
@@ -22,10 +24,12 @@
 //! Rules that the double checks:
 //!
 //! - one poll at a time; an older poll ends with 409, and an offset confirms all updates before it;
-//! - 30 calls per second ([`PER_SECOND`]), one per second in a chat with bursts of [`BURST`], and
-//!   20 per minute in a group ([`PER_MINUTE_IN_GROUP`]); edits count like messages, and a refusal
+//! - 30 calls per second ([`MAX_PER_SECOND`]), one per second in a chat with bursts of
+//!   [`CHAT_BURST`], and
+//!   20 per minute in a group ([`MAX_PER_MINUTE_IN_GROUP`]); edits count like messages, and a
+//!   refusal
 //!   is 429 with `retry_after`;
-//! - 4,096 UTF-16 units in a message ([`LENGTH`]) and 64 bytes in a button;
+//! - 4,096 UTF-16 units in a message ([`MAX_MESSAGE_UNITS`]) and 64 bytes in a button;
 //! - HTML and MarkdownV2 as Telegram parses them;
 //! - a bot changes only its own messages, and an edit must change something.
 //!
@@ -33,58 +37,72 @@
 
 mod markup;
 mod methods;
-mod world;
+mod state;
 
 use std::ops::Deref;
 use std::sync::Arc;
 
 use serde_json::json;
 
-pub use methods::{BURST, LENGTH, PER_MINUTE_IN_GROUP, PER_SECOND};
-pub use world::{Bot, Callback, Message, World};
+pub use methods::{CHAT_BURST, MAX_MESSAGE_UNITS, MAX_PER_MINUTE_IN_GROUP, MAX_PER_SECOND};
+pub use state::{CallbackQuery, TelegramBot, TelegramMessage, TelegramState};
 
-use super::desk::Desk;
-use super::sign;
-use world::{BotState, Chat};
+use super::double::ServiceDouble;
+use super::signature;
+use state::{TelegramBotState, TelegramChat};
 
 /// The double. Dropping it closes all its connections.
 pub struct Telegram {
-    desk: Arc<Desk<World>>,
+    double: Arc<ServiceDouble<TelegramState>>,
 }
 
 impl Deref for Telegram {
-    type Target = Desk<World>;
+    type Target = ServiceDouble<TelegramState>;
 
-    fn deref(&self) -> &Desk<World> {
-        &self.desk
+    fn deref(&self) -> &ServiceDouble<TelegramState> {
+        &self.double
     }
 }
 
 impl Drop for Telegram {
     fn drop(&mut self) {
-        self.desk.shut();
+        self.double.shut_down();
     }
 }
 
 impl Telegram {
     /// Starts the double on a free port of loopback.
     pub async fn start() -> Telegram {
-        let world = World { bots: vec![], people: vec![], chats: vec![], callbacks: vec![] };
-        Telegram { desk: Desk::open(world, methods::handle).await }
+        let world = TelegramState {
+            bots: vec![],
+            people: vec![],
+            chats: vec![],
+            callbacks: vec![],
+        };
+        Telegram {
+            double: ServiceDouble::open(world, methods::handle_request).await,
+        }
     }
 
     /// Adds a bot that receives all messages of its groups.
-    pub fn bot(&self, username: &str) -> Bot {
-        self.change(|world, ledger| {
+    pub fn add_bot(&self, username: &str) -> TelegramBot {
+        self.update(|world, ledger| {
             let id = 700_000_000 + i64::try_from(ledger.next()).unwrap_or(0);
-            let token = format!("{id}:{}", sign::token(&format!("bot {username}"), 35));
-            let bot = Bot { id, username: username.to_owned(), token };
-            world.bots.push(BotState {
+            let token = format!(
+                "{id}:{}",
+                signature::fake_token(&format!("bot {username}"), 35)
+            );
+            let bot = TelegramBot {
+                id,
+                username: username.to_owned(),
+                token,
+            };
+            world.bots.push(TelegramBotState {
                 bot: bot.clone(),
                 updates: vec![],
-                poll: 0,
-                allowed: None,
-                private: false,
+                poll_number: 0,
+                allowed_updates: None,
+                is_private: false,
                 next_update: 1000,
             });
             bot
@@ -92,16 +110,20 @@ impl Telegram {
     }
 
     /// Sets whether a bot receives only mentions and replies in groups.
-    pub fn privacy(&self, bot: &str, on: bool) {
-        self.change(|world, _| {
-            let bot = world.bots.iter_mut().find(|it| it.bot.username == bot).expect("there is such a bot");
-            bot.private = on;
+    pub fn set_privacy(&self, bot: &str, on: bool) {
+        self.update(|world, _| {
+            let bot = world
+                .bots
+                .iter_mut()
+                .find(|it| it.bot.username == bot)
+                .expect("there is such a bot");
+            bot.is_private = on;
         });
     }
 
     /// Adds a person. Returns the person's id.
-    pub fn person(&self, name: &str) -> i64 {
-        self.change(|world, ledger| {
+    pub fn add_person(&self, name: &str) -> i64 {
+        self.update(|world, ledger| {
             let id = 400_000 + i64::try_from(ledger.next()).unwrap_or(0);
             world.people.push((id, name.to_owned()));
             id
@@ -109,94 +131,123 @@ impl Telegram {
     }
 
     /// Adds a group. Returns the chat's id.
-    pub fn group(&self, name: &str, members: &[&str]) -> i64 {
+    pub fn add_group(&self, name: &str, members: &[&str]) -> i64 {
         let members = members.iter().map(|it| (*it).to_owned()).collect();
-        self.change(|world, ledger| {
+        self.update(|world, ledger| {
             let id = -1_001_000_000_000 - i64::try_from(ledger.next()).unwrap_or(0);
             let name = name.to_owned();
-            world.chats.push(Chat { id, name, only: None, members, messages: vec![], actions: vec![] });
+            world.chats.push(TelegramChat {
+                id,
+                name,
+                direct_bot: None,
+                members,
+                messages: vec![],
+                actions: vec![],
+            });
             id
         })
     }
 
     /// Starts a private chat. Returns its id, which is the person's id.
-    pub fn direct(&self, person: &str, bot: &str) -> i64 {
-        self.change(|world, _| {
-            let id = world.people.iter().find(|it| it.1 == person).expect("there is such a person").0;
+    pub fn add_direct_chat(&self, person: &str, bot: &str) -> i64 {
+        self.update(|world, _| {
+            let id = world
+                .people
+                .iter()
+                .find(|it| it.1 == person)
+                .expect("there is such a person")
+                .0;
             let members = [person, bot].into_iter().map(str::to_owned).collect();
             let (name, only) = (format!("{person} and {bot}"), Some(bot.to_owned()));
-            world.chats.push(Chat { id, name, only, members, messages: vec![], actions: vec![] });
+            world.chats.push(TelegramChat {
+                id,
+                name,
+                direct_bot: only,
+                members,
+                messages: vec![],
+                actions: vec![],
+            });
             id
         })
     }
 
     /// Posts a message of a person, as a reply if a message is given. Returns the message's id.
-    pub fn say(&self, person: &str, chat: &str, text: &str, reply_to: Option<i64>) -> i64 {
-        self.change(|world, ledger| {
-            let place = world.place(chat);
-            let mut message = world.fresh(ledger, person, text);
+    pub fn post_as_person(
+        &self,
+        person: &str,
+        chat: &str,
+        text: &str,
+        reply_to: Option<i64>,
+    ) -> i64 {
+        self.update(|world, ledger| {
+            let place = world.chat_index(chat);
+            let mut message = world.new_message(ledger, person, text);
             message.reply_to = reply_to;
             let id = message.id;
-            world.put(place, message);
+            world.add_message(place, message);
             id
         })
     }
 
     /// Changes a person's message.
-    pub fn edit(&self, chat: &str, id: i64, text: &str) {
-        self.change(|world, ledger| {
-            let (place, now) = (world.place(chat), ledger.elapsed());
-            let message =
-                world.chats[place].messages.iter_mut().find(|it| it.id == id).expect("there is such a message");
-            (message.text, message.shown, message.changed) = (text.to_owned(), text.to_owned(), now);
+    pub fn edit_message(&self, chat: &str, id: i64, text: &str) {
+        self.update(|world, ledger| {
+            let (place, now) = (world.chat_index(chat), ledger.elapsed());
+            let message = world.chats[place]
+                .messages
+                .iter_mut()
+                .find(|it| it.id == id)
+                .expect("there is such a message");
+            (message.text, message.plain_text, message.changed) =
+                (text.to_owned(), text.to_owned(), now);
             message.versions.push(text.to_owned());
             let message = message.clone();
-            let shown = world.show(place, &message);
-            world.tell(place, &message, "edited_message", &shown);
+            let shown = world.message_json(place, &message);
+            world.queue_updates(place, &message, "edited_message", &shown);
         });
     }
 
     /// Presses a button for a person. The button is found by its data. Returns the callback's id.
     pub fn click(&self, person: &str, chat: &str, id: i64, data: &str) -> String {
-        self.change(|world, ledger| {
-            let place = world.place(chat);
+        self.update(|world, ledger| {
+            let place = world.chat_index(chat);
             let message = world.message(chat, id).expect("there is such a message").clone();
             assert!(message.buttons().iter().any(|it| it.1 == data), "no button {data} in {:?}", message.buttons());
             let callback = (4_000_000 + ledger.next()).to_string();
             let update = json!({
-                "id": callback, "from": world.user(person), "message": world.show(place, &message),
-                "chat_instance": sign::token(chat, 16), "data": data,
+                "id": callback, "from": world.user_json(person), "message": world.message_json(place, &message),
+                "chat_instance": signature::fake_token(chat, 16), "data": data,
             });
             let bot = world.bots.iter_mut().find(|it| it.bot.username == message.from).expect("a bot posted it");
-            bot.update("callback_query", update);
+            bot.add_update("callback_query", update);
             let (id, bot, data) = (callback.clone(), message.from, data.to_owned());
-            world.callbacks.push(Callback { id, bot, data, answered: None });
+            world.callbacks.push(CallbackQuery { id, bot, data, answered: None });
             callback
         })
     }
 
     /// Adds a person's reaction to a message. Only bots that asked for reactions receive it.
     pub fn react(&self, person: &str, chat: &str, id: i64, emoji: &str) {
-        self.change(|world, _| {
-            let place = world.place(chat);
-            let user = world.user(person);
+        self.update(|world, _| {
+            let place = world.chat_index(chat);
+            let user = world.user_json(person);
             let group = &mut world.chats[place];
             let message = group.messages.iter_mut().find(|it| it.id == id).expect("there is such a message");
             message.reactions.push((emoji.to_owned(), person.to_owned()));
             let update = json!({
                 "chat": {"id": group.id, "type": "supergroup"}, "message_id": id, "user": user,
-                "date": sign::now().as_secs(), "old_reaction": [], "new_reaction": [{"type": "emoji", "emoji": emoji}],
+                "date": signature::unix_time().as_secs(), "old_reaction": [], "new_reaction": [{"type": "emoji", "emoji": emoji}],
             });
             let members = group.members.clone();
             for bot in world.bots.iter_mut().filter(|it| members.contains(&it.bot.username)) {
                 // Reactions are sent only to bots that name them in the allowed updates.
-                bot.update("message_reaction", update.clone());
+                bot.add_update("message_reaction", update.clone());
             }
         });
     }
 
     /// Returns the messages of a chat.
-    pub fn messages(&self, chat: &str) -> Vec<Message> {
+    pub fn messages(&self, chat: &str) -> Vec<TelegramMessage> {
         self.view(|view| view.messages(chat).to_vec())
     }
 
@@ -206,7 +257,7 @@ impl Telegram {
     }
 
     /// Returns all button presses.
-    pub fn callbacks(&self) -> Vec<Callback> {
+    pub fn callbacks(&self) -> Vec<CallbackQuery> {
         self.view(|view| view.callbacks().to_vec())
     }
 }

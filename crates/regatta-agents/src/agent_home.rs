@@ -1,0 +1,177 @@
+//! The home directory that each agent has, and the links in it to paths of the user's own home.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+
+use regatta_core::agent::Profile;
+use regatta_core::ids::AgentName;
+use regatta_engine::ports::agents::AgentError;
+
+use crate::errors;
+use crate::run_dir::RunDir;
+use crate::secrets::expand_home;
+
+/// An agent's home, and the real paths that its profile lists and that exist.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AgentHome {
+    /// The directory, which is kept between attempts so that logins and sessions survive.
+    pub path: PathBuf,
+    /// The listed paths that the program may read.
+    pub read_paths: Vec<PathBuf>,
+    /// The listed paths that the program may write.
+    pub write_paths: Vec<PathBuf>,
+    /// Sentences about listed paths that are not shown to the program.
+    pub warnings: Vec<String>,
+}
+
+/// Creates the agent's home, `homes/AGENT` under the data directory, and links every listed path of
+/// the user's home into it. `~/.claude` is then the same directory for the program as for the user.
+pub fn prepare_home(
+    data_dir: &Path,
+    agent: &AgentName,
+    profile: &Profile,
+    user_home: &Path,
+) -> Result<AgentHome, AgentError> {
+    prepare_home_at(
+        home_path(data_dir, agent),
+        (&profile.read, &profile.write),
+        user_home,
+    )
+}
+
+/// Creates a home at `path` and links the listed paths into it: the first list read-only, the
+/// second writable.
+pub(crate) fn prepare_home_at(
+    path: PathBuf,
+    (read, write): (&[String], &[String]),
+    user_home: &Path,
+) -> Result<AgentHome, AgentError> {
+    RunDir::create(path.clone()).map_err(|error| errors::file_error("create", &path, error))?;
+    let mut home = AgentHome {
+        path,
+        read_paths: vec![],
+        write_paths: vec![],
+        warnings: vec![],
+    };
+    for (listed, write) in read
+        .iter()
+        .map(|it| (it, false))
+        .chain(write.iter().map(|it| (it, true)))
+    {
+        let real = expand_home(listed, user_home);
+        if !real.is_absolute() {
+            home.warnings.push(format!(
+                "`{listed}` in the agent's profile is neither an absolute path nor under `~`, so \
+                the program does not see it."
+            ));
+            continue;
+        }
+        // Presets list every path that a program may have; this user may not have it.
+        if !real.exists() {
+            continue;
+        }
+        home.link_path(&real, user_home)
+            .map_err(|error| errors::file_error("link", &real, error))?;
+        if write {
+            home.write_paths.push(real)
+        } else {
+            home.read_paths.push(real)
+        }
+    }
+    Ok(home)
+}
+
+/// Returns the path of an agent's home. Slashes in the agent's name are replaced, and no two names
+/// share a directory.
+pub fn home_path(data_dir: &Path, agent: &AgentName) -> PathBuf {
+    data_dir
+        .join("homes")
+        .join(agent.as_str().replace('/', "+"))
+}
+
+impl AgentHome {
+    /// Links `real` into this home if it lies in the user's home.
+    fn link_path(&mut self, real: &Path, user_home: &Path) -> io::Result<()> {
+        let Ok(name) = real.strip_prefix(user_home) else {
+            return Ok(());
+        };
+        let own = self.path.join(name);
+        if name.as_os_str().is_empty() {
+            return Ok(());
+        }
+        if let Some(parent) = own.parent() {
+            fs::create_dir_all(parent)?;
+        }
+        match symlink(real, &own) {
+            Ok(()) => Ok(()),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                if fs::read_link(&own).is_ok_and(|it| it == real) {
+                    return Ok(());
+                }
+                // The program created this path, or replaced the link with a file that may be its
+                // login.
+                self.warnings.push(format!(
+                    "{} belongs to the agent and stays, so {} is not linked there. To link it, \
+                    remove the agent's path first.",
+                    own.display(),
+                    real.display()
+                ));
+                Ok(())
+            }
+            Err(error) => Err(error),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn home_of_an_agent_is_kept_and_links_to_the_listed_files() {
+        let directory = tempfile::tempdir().unwrap();
+        let (data, user) = (directory.path().join("data"), directory.path().join("user"));
+        fs::create_dir_all(user.join(".claude")).unwrap();
+        fs::create_dir_all(user.join(".config/tool")).unwrap();
+        fs::write(user.join(".claude/login"), "yes").unwrap();
+        let list = |it: &[&str]| it.iter().map(|it| (*it).to_owned()).collect::<Vec<_>>();
+        let profile = Profile {
+            read: list(&["~/.config/tool", "~/.not-there", "relative"]),
+            write: list(&["~/.claude"]),
+            ..Profile::default()
+        };
+        let agent = AgentName::new("shop/dev").unwrap();
+        let home = prepare_home(&data, &agent, &profile, &user).unwrap();
+        assert_eq!(home.path, data.join("homes/shop+dev"));
+        assert_eq!(
+            fs::read_to_string(home.path.join(".claude/login")).unwrap(),
+            "yes"
+        );
+        assert_eq!(
+            (home.read_paths.clone(), home.write_paths.clone()),
+            (vec![user.join(".config/tool")], vec![user.join(".claude")])
+        );
+        assert!(
+            home.warnings.len() == 1 && home.warnings[0].contains("relative"),
+            "{:?}",
+            home.warnings
+        );
+
+        // In the second run, a directory of the program is in the place of the link.
+        fs::write(home.path.join("session"), "kept").unwrap();
+        fs::remove_file(home.path.join(".claude")).unwrap();
+        fs::create_dir(home.path.join(".claude")).unwrap();
+        let again = prepare_home(&data, &agent, &profile, &user).unwrap();
+        assert_eq!(
+            fs::read_to_string(again.path.join("session")).unwrap(),
+            "kept"
+        );
+        assert!(
+            again.warnings.iter().any(|it| it.contains("stays")),
+            "{:?}",
+            again.warnings
+        );
+    }
+}

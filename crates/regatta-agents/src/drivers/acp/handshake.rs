@@ -1,0 +1,590 @@
+//! The handshake, the opening of the session, and its settings.
+
+use regatta_core::agent_protocol::{AgentEvent, FailureClass};
+use serde_json::{Value, json};
+
+use super::{AcpDriver, AcpSession, DIALECT, SentRequest};
+use crate::driver::InputAction;
+use crate::drivers::error_class::{ProgramFailure, class_from_status, shorten};
+use crate::drivers::rpc::{METHOD_NOT_FOUND, RpcError};
+use crate::drivers::{TOKEN_PLACEHOLDER, TOKEN_VARIABLE};
+
+/// The supported version of the protocol.
+const PROTOCOL_VERSION: i64 = 1;
+
+/// The capabilities that the program has announced.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Capabilities {
+    can_load: bool,
+    can_resume: bool,
+    can_close: bool,
+    has_http_tools: bool,
+    has_system_prompt: bool,
+}
+
+impl Capabilities {
+    fn from_result(result: &Value) -> Capabilities {
+        let able = &result["agentCapabilities"];
+        // An object means yes, even an empty one.
+        let session = |name: &str| able["sessionCapabilities"][name].is_object();
+        Capabilities {
+            can_load: able["loadSession"] == true,
+            can_resume: session("resume"),
+            can_close: session("close"),
+            has_http_tools: able["mcpCapabilities"]["http"] == true,
+            has_system_prompt: session("systemPrompt"),
+        }
+    }
+}
+
+/// A setting of a session. The order matters, because the available efforts depend on the model.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Setting {
+    Model,
+    Effort,
+    Mode,
+}
+
+impl Setting {
+    const ALL: [Setting; 3] = [Setting::Model, Setting::Effort, Setting::Mode];
+
+    fn name(self) -> &'static str {
+        match self {
+            Setting::Model => "model",
+            Setting::Effort => "effort",
+            Setting::Mode => "mode",
+        }
+    }
+
+    fn from_category(category: &str, id: &str) -> Option<Setting> {
+        match (category, id) {
+            ("model", _) | ("", "model") => Some(Setting::Model),
+            ("thought_level", _) | ("", "effort" | "thought_level" | "reasoning_effort") => {
+                Some(Setting::Effort)
+            }
+            ("mode", _) | ("", "mode") => Some(Setting::Mode),
+            _ => None,
+        }
+    }
+}
+
+/// A setting that the program offers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct OfferedSetting {
+    setting: Setting,
+    method: SetMethod,
+    pub(super) current: String,
+    /// Pairs of value and display name.
+    values: Vec<(String, String)>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum SetMethod {
+    /// `session/set_config_option` with this id.
+    ConfigOption(String),
+    /// `session/set_mode`, the older method for modes.
+    Mode,
+    /// `session/set_model`, which was never part of version 1 but is widely supported.
+    Model,
+}
+
+/// Returns whether a method opens a session. Only such requests carry the token.
+pub(in crate::drivers) fn opens_session(method: &str) -> bool {
+    matches!(method, "session/new" | "session/load" | "session/resume")
+}
+
+/// Returns whether only a person can fix the fault, so that a new session would fail too.
+pub(super) fn needs_person(fault: &RpcError) -> bool {
+    class_from_status(fault.code) == Some(FailureClass::Auth)
+}
+
+/// Returns the setting that a request to the program was about.
+pub(super) fn requested_setting(
+    method: &str,
+    params: &Value,
+    choices: &[OfferedSetting],
+) -> Option<Setting> {
+    match method {
+        "session/set_mode" => Some(Setting::Mode),
+        "session/set_model" => Some(Setting::Model),
+        "session/set_config_option" => {
+            let id = params["configId"].as_str()?;
+            choices
+                .iter()
+                .find(|it| matches!(&it.method, SetMethod::ConfigOption(it) if it == id))
+                .map(|it| it.setting)
+        }
+        _ => None,
+    }
+}
+
+/// Returns the offered settings, from the answer that opened the session or changed a setting.
+fn offered_settings(result: &Value) -> Vec<OfferedSetting> {
+    let mut found = config_options(&result["configOptions"]);
+    let legacy = [
+        (
+            Setting::Mode,
+            SetMethod::Mode,
+            &result["modes"],
+            "currentModeId",
+            "availableModes",
+            "id",
+        ),
+        (
+            Setting::Model,
+            SetMethod::Model,
+            &result["models"],
+            "currentModelId",
+            "availableModels",
+            "modelId",
+        ),
+    ];
+    for (setting, way, from, current, list, id) in legacy {
+        if from.is_object() && !found.iter().any(|it| it.setting == setting) {
+            let values = from[list].as_array().into_iter().flatten();
+            let values = values
+                .map(|it| (string_or_empty(&it[id]), string_or_empty(&it["name"])))
+                .collect();
+            found.push(OfferedSetting {
+                setting,
+                method: way,
+                current: string_or_empty(&from[current]),
+                values,
+            });
+        }
+    }
+    found
+}
+
+/// Returns the settings in a list of `configOptions`.
+pub(super) fn config_options(list: &Value) -> Vec<OfferedSetting> {
+    let mut found: Vec<OfferedSetting> = Vec::new();
+    for option in list.as_array().into_iter().flatten() {
+        let (id, category) = (
+            string_or_empty(&option["id"]),
+            option["category"].as_str().unwrap_or_default(),
+        );
+        let select = option["type"].as_str().is_none_or(|it| it == "select");
+        let setting = Setting::from_category(category, &id)
+            .filter(|it| !found.iter().any(|other| other.setting == *it));
+        if let Some(setting) = setting.filter(|_| select) {
+            let mut values = Vec::new();
+            for value in option["options"].as_array().into_iter().flatten() {
+                // Values may be in groups.
+                let inner = value["options"]
+                    .as_array()
+                    .map_or(std::slice::from_ref(value), Vec::as_slice);
+                values.extend(
+                    inner
+                        .iter()
+                        .map(|it| (string_or_empty(&it["value"]), string_or_empty(&it["name"]))),
+                );
+            }
+            found.push(OfferedSetting {
+                setting,
+                method: SetMethod::ConfigOption(id),
+                current: string_or_empty(&option["currentValue"]),
+                values,
+            });
+        }
+    }
+    found
+}
+
+fn string_or_empty(value: &Value) -> String {
+    value.as_str().unwrap_or_default().to_owned()
+}
+
+/// The next step for a requested setting.
+enum SettingStep {
+    Request(&'static str, Value),
+    /// The program does not offer the setting, so it stays unchanged.
+    NotOffered,
+    /// The program offers only other values.
+    UnknownValue(String),
+}
+
+impl AcpDriver {
+    /// Returns the next request that opens the session, unless an answer is still missing.
+    pub(super) fn opening_request(&self) -> Option<InputAction> {
+        if !self.unanswered.is_empty() {
+            return None;
+        }
+        let Some(abilities) = self.capabilities else {
+            let params = json!({
+                "protocolVersion": PROTOCOL_VERSION,
+                "clientCapabilities": {
+                    "fs": { "readTextFile": false, "writeTextFile": false },
+                    "terminal": false,
+                    "elicitation": { "form": {} },
+                },
+                "clientInfo": { "name": "regatta", "title": "Regatta", "version": env!("CARGO_PKG_VERSION") },
+            });
+            return Some(self.request("initialize", params));
+        };
+        let mut params =
+            json!({ "cwd": self.setup.start_dir(), "mcpServers": self.tool_servers(abilities) });
+        if let Some(words) = self
+            .setup
+            .profile
+            .system_prompt
+            .as_ref()
+            .filter(|_| abilities.has_system_prompt)
+        {
+            params["systemPrompt"] =
+                json!({ "mode": "append", "content": [{ "type": "text", "text": words }] });
+        }
+        let resume = self
+            .setup
+            .resume
+            .as_ref()
+            .filter(|_| !self.needs_new_session);
+        let (method, session) = match resume {
+            Some(session) if abilities.can_resume => ("session/resume", Some(session)),
+            Some(session) if abilities.can_load => ("session/load", Some(session)),
+            _ => ("session/new", None),
+        };
+        if let Some(session) = session {
+            params["sessionId"] = json!(session);
+        } else if let Some(words) = self
+            .setup
+            .profile
+            .system_prompt
+            .as_ref()
+            .filter(|_| self.is_claude())
+        {
+            params["_meta"] = json!({ "systemPrompt": { "append": words } });
+        }
+        Some(self.request(method, params))
+    }
+
+    /// Returns whether this is Claude's adapter, which takes instructions in a field of its own.
+    fn is_claude(&self) -> bool {
+        matches!(
+            self.setup.program_name(),
+            "claude" | "claude-agent-acp" | "claude-code-acp"
+        )
+    }
+
+    /// Returns Regatta's tool server: over HTTP if the program supports that, or else as a process
+    /// that the program starts, which every program must support.
+    fn tool_servers(&self, abilities: Capabilities) -> Value {
+        let Some(url) = &self.setup.mcp_url else {
+            return json!([]);
+        };
+        match (&self.setup.regatta, abilities.has_http_tools) {
+            (_, true) => json!([{
+                "type": "http", "name": "regatta", "url": url,
+                "headers": [{ "name": "Authorization", "value": format!("Bearer {TOKEN_PLACEHOLDER}") }],
+            }]),
+            (Some(regatta), false) => json!([{
+                "name": "regatta", "command": regatta, "args": ["mcp"],
+                "env": [
+                    { "name": TOKEN_VARIABLE, "value": TOKEN_PLACEHOLDER },
+                    { "name": "REGATTA_SERVER", "value": url.trim_end_matches("/mcp") },
+                ],
+            }]),
+            (None, false) => json!([]),
+        }
+    }
+
+    fn request(&self, method: &str, params: Value) -> InputAction {
+        InputAction::Line(DIALECT.request(self.next_id, method, params))
+    }
+
+    pub(super) fn on_initialized(&mut self, result: &Value) -> Vec<AgentEvent> {
+        let version = result["protocolVersion"].as_i64();
+        if version != Some(PROTOCOL_VERSION) {
+            let seen =
+                version.map_or_else(|| "no version".to_owned(), |it| format!("version {it}"));
+            let why = format!(
+                "The program uses {seen} of the Agent Client Protocol, but Regatta supports \
+                version {PROTOCOL_VERSION}."
+            );
+            return self.fail(ProgramFailure::new(FailureClass::BadConfig, why));
+        }
+        let abilities = Capabilities::from_result(result);
+        self.capabilities = Some(abilities);
+        let mut said = Vec::new();
+        if self.setup.mcp_url.is_some() && self.setup.regatta.is_none() && !abilities.has_http_tools
+        {
+            let text = "The program supports no MCP server over HTTP, so it works without \
+                Regatta's tools.";
+            said.push(AgentEvent::Notice {
+                text: text.to_owned(),
+            });
+        }
+        if self.setup.resume.is_some() && !abilities.can_resume && !abilities.can_load {
+            let text = "The program cannot resume a session, so a new one is opened.";
+            said.push(AgentEvent::Notice {
+                text: text.to_owned(),
+            });
+        }
+        said
+    }
+
+    pub(super) fn on_session_opened(
+        &mut self,
+        sent: SentRequest,
+        result: &Value,
+    ) -> Vec<AgentEvent> {
+        let session = match sent {
+            SentRequest::NewSession => result["sessionId"].as_str().map(str::to_owned),
+            _ => self.setup.resume.clone(),
+        };
+        let Some(session) = session else {
+            return self.fail(ProgramFailure::new(
+                FailureClass::Crashed,
+                "The program opened a session without an id.",
+            ));
+        };
+        self.is_resumed = sent != SentRequest::NewSession;
+        if !self.is_resumed {
+            // The usage so far belongs to the session that could not be resumed.
+            self.usage_total = super::UsageTotal::default();
+        }
+        self.usage_total.session = Some(session.clone());
+        self.offered_settings = offered_settings(result);
+        self.session = AcpSession::Open(session.clone());
+        let mut said = vec![AgentEvent::Started {
+            session: Some(session),
+            model: self.current_model(),
+        }];
+        said.extend(self.skip_unavailable_settings());
+        said
+    }
+
+    /// Returns the current model, as far as the program reports it.
+    fn current_model(&self) -> Option<String> {
+        let found = self
+            .offered_settings
+            .iter()
+            .find(|it| it.setting == Setting::Model)
+            .map(|it| it.current.clone());
+        found.filter(|it| !it.is_empty())
+    }
+
+    /// Reports the current model if it has changed.
+    fn report_model_change(&self, before: Option<&String>) -> Vec<AgentEvent> {
+        let now = self.current_model();
+        let AcpSession::Open(session) = &self.session else {
+            return vec![];
+        };
+        if now.is_none() || now.as_ref() == before {
+            return vec![];
+        }
+        vec![AgentEvent::Started {
+            session: Some(session.clone()),
+            model: now,
+        }]
+    }
+
+    pub(super) fn on_setting_response(
+        &mut self,
+        setting: Setting,
+        outcome: Result<Value, RpcError>,
+    ) -> Vec<AgentEvent> {
+        match outcome {
+            Ok(result) => {
+                let before = self.current_model();
+                if result["configOptions"].is_array() {
+                    self.offered_settings = offered_settings(&result);
+                } else if setting == Setting::Model {
+                    // The older method answers without a value, so the requested model counts as
+                    // set.
+                    self.record_requested_model();
+                }
+                let mut said = self.report_model_change(before.as_ref());
+                said.extend(self.skip_unavailable_settings());
+                said
+            }
+            Err(fault) if fault.code == METHOD_NOT_FOUND || setting == Setting::Effort => {
+                let text = format!("The program does not allow setting its {}.", setting.name());
+                [AgentEvent::Notice { text }]
+                    .into_iter()
+                    .chain(self.skip_unavailable_settings())
+                    .collect()
+            }
+            Err(fault) => {
+                let why = format!(
+                    "The program's {} could not be set: {}",
+                    setting.name(),
+                    fault.full_text()
+                );
+                self.fail(ProgramFailure::new(FailureClass::BadConfig, why))
+            }
+        }
+    }
+
+    /// Handles the settings that need no request. A model or mode that the program does not have
+    /// fails the session before it costs anything. An unknown effort, and a setting that the
+    /// program does not offer, are skipped.
+    fn skip_unavailable_settings(&mut self) -> Vec<AgentEvent> {
+        let mut said = Vec::new();
+        loop {
+            let Some((setting, step)) = self.next_setting_step() else {
+                return said;
+            };
+            match step {
+                SettingStep::Request(..) => return said,
+                SettingStep::NotOffered => {
+                    self.tried_settings.push(setting);
+                    let text = format!(
+                        "The program offers no way to set its {}, so it stays unchanged.",
+                        setting.name()
+                    );
+                    said.push(AgentEvent::Notice { text });
+                }
+                // The effort usually follows from the kind of the task, and every model has levels
+                // of its own.
+                SettingStep::UnknownValue(why) if setting == Setting::Effort => {
+                    self.tried_settings.push(setting);
+                    said.push(AgentEvent::Notice {
+                        text: format!("{why} It stays unchanged."),
+                    });
+                }
+                SettingStep::UnknownValue(why) => {
+                    said.extend(self.fail(ProgramFailure::new(FailureClass::BadConfig, why)));
+                    return said;
+                }
+            }
+        }
+    }
+
+    /// Returns the request for the next setting. Returns `Some(None)` while the answer to the last
+    /// request is missing.
+    pub(super) fn next_setting_request(&self, session: &str) -> Option<Option<InputAction>> {
+        if Setting::ALL
+            .iter()
+            .any(|it| self.is_waiting_for(SentRequest::ChangeSetting(*it)))
+        {
+            return Some(None);
+        }
+        match self.next_setting_step() {
+            Some((_, SettingStep::Request(method, mut params))) => {
+                params["sessionId"] = json!(session);
+                Some(Some(self.request(method, params)))
+            }
+            _ => None,
+        }
+    }
+
+    fn next_setting_step(&self) -> Option<(Setting, SettingStep)> {
+        let profile = &self.setup.profile;
+        Setting::ALL
+            .into_iter()
+            .filter(|it| !self.tried_settings.contains(it))
+            .find_map(|setting| {
+                let wanted = match setting {
+                    Setting::Model => profile.model.as_ref(),
+                    Setting::Effort => profile.effort.as_ref(),
+                    Setting::Mode => profile.mode.as_ref(),
+                }?;
+                let Some(choice) = self
+                    .offered_settings
+                    .iter()
+                    .find(|it| it.setting == setting)
+                else {
+                    return Some((setting, SettingStep::NotOffered));
+                };
+                let same = |it: &str| it.eq_ignore_ascii_case(wanted);
+                let exact = choice.values.iter().find(|it| it.0 == *wanted);
+                let Some((value, _)) =
+                    exact.or_else(|| choice.values.iter().find(|it| same(&it.0) || same(&it.1)))
+                else {
+                    let offered: Vec<&str> = choice.values.iter().map(|it| it.0.as_str()).collect();
+                    let offered = shorten(&offered.join(", "), 500);
+                    let why = format!(
+                        "The program has no {} {wanted:?}; it offers {offered}.",
+                        setting.name()
+                    );
+                    return Some((setting, SettingStep::UnknownValue(why)));
+                };
+                if *value == choice.current {
+                    return None;
+                }
+                let (method, params) = match &choice.method {
+                    SetMethod::ConfigOption(id) => (
+                        "session/set_config_option",
+                        json!({ "configId": id, "value": value }),
+                    ),
+                    SetMethod::Mode => ("session/set_mode", json!({ "modeId": value })),
+                    SetMethod::Model => ("session/set_model", json!({ "modelId": value })),
+                };
+                Some((setting, SettingStep::Request(method, params)))
+            })
+    }
+
+    /// Formats the next prompt.
+    pub(super) fn format_prompt(&self, session: &str, prompt: &str) -> String {
+        let mut blocks = Vec::new();
+        let taken = self.capabilities.is_some_and(|it| it.has_system_prompt) || self.is_claude();
+        if let Some(words) = self.setup.profile.system_prompt.as_ref() {
+            // A program that accepts no instructions gets them before the first prompt of its
+            // session.
+            if self.sent_prompts == 0 && !self.is_resumed && !taken {
+                blocks.push(json!({ "type": "text", "text": words }));
+            }
+        }
+        blocks.push(json!({ "type": "text", "text": prompt }));
+        DIALECT.request(
+            self.next_id,
+            "session/prompt",
+            json!({ "sessionId": session, "prompt": blocks }),
+        )
+    }
+
+    /// Returns the last input: `session/close` if the program supports it, then the end of the
+    /// input. The answer is not waited for, because nothing depends on it.
+    pub(super) fn closing_input(&self, session: Option<&String>) -> InputAction {
+        match session
+            .filter(|_| self.capabilities.is_some_and(|it| it.can_close) && !self.has_sent_close)
+        {
+            Some(session) => self.request("session/close", json!({ "sessionId": session })),
+            None => InputAction::Close,
+        }
+    }
+
+    /// Records the requested model as the current one.
+    fn record_requested_model(&mut self) {
+        let Some(wanted) = self.setup.profile.model.clone() else {
+            return;
+        };
+        for it in self
+            .offered_settings
+            .iter_mut()
+            .filter(|it| it.setting == Setting::Model)
+        {
+            let same = |one: &str| one.eq_ignore_ascii_case(&wanted);
+            let exact = it.values.iter().find(|one| one.0 == wanted);
+            if let Some((value, _)) =
+                exact.or_else(|| it.values.iter().find(|one| same(&one.0) || same(&one.1)))
+            {
+                it.current.clone_from(value);
+            }
+        }
+    }
+
+    /// Records settings that the program changed itself, and reports a changed model.
+    pub(super) fn on_config_update(&mut self, update: &Value) -> Vec<AgentEvent> {
+        let before = self.current_model();
+        for choice in config_options(&update["configOptions"]) {
+            match self
+                .offered_settings
+                .iter_mut()
+                .find(|it| it.setting == choice.setting)
+            {
+                Some(known) => *known = choice,
+                None => self.offered_settings.push(choice),
+            }
+        }
+        if let Some(mode) = update["currentModeId"].as_str() {
+            let modes = self
+                .offered_settings
+                .iter_mut()
+                .filter(|it| it.setting == Setting::Mode);
+            modes.for_each(|it| mode.clone_into(&mut it.current));
+        }
+        self.report_model_change(before.as_ref())
+    }
+}

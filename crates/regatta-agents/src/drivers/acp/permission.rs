@@ -1,0 +1,197 @@
+//! The requests of the program that need an answer: permissions and questions.
+
+use regatta_core::agent_protocol::{
+    PermissionOption, PermissionOptionKind, RequestAnswer, RequestContent, ToolCall, ToolKind,
+    ToolStatus,
+};
+use serde_json::{Map, Value, json};
+
+use super::Quirks;
+use super::turn::{AcpTurn, merge_tool_call};
+use crate::drivers::common::choose_option;
+use crate::drivers::input::{cut_to_limit, urls_in};
+
+/// The facts that are needed to format an answer.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum AnswerFormat {
+    Permission(Vec<PermissionOption>),
+    /// A question with the schema of its form.
+    Question(Value),
+}
+
+/// Reads a permission request. Its tool call may be new, so it is merged into the calls of the
+/// turn.
+pub(super) fn read_permission(
+    params: &Value,
+    turn: &mut Option<AcpTurn>,
+    quirks: Quirks,
+) -> Option<(AnswerFormat, RequestContent)> {
+    let options = params["options"]
+        .as_array()?
+        .iter()
+        .filter_map(read_option)
+        .collect::<Vec<_>>();
+    let mut none = Default::default();
+    let tools = turn.as_mut().map_or(&mut none, |it| &mut it.tool_calls);
+    let mut tool = merge_tool_call(tools, &params["toolCall"]).unwrap_or_default();
+    if tool.object().is_none() {
+        read_title(
+            &mut tool,
+            params["toolCall"]["title"].as_str().unwrap_or_default(),
+            quirks,
+        );
+    }
+    if tool.title.is_empty() {
+        tool.title = tool.command.clone().unwrap_or_else(|| "a tool".to_owned());
+    }
+    let tool = ToolCall {
+        status: ToolStatus::Pending,
+        ..tool
+    };
+    Some((
+        AnswerFormat::Permission(options.clone()),
+        RequestContent::Permission { tool, options },
+    ))
+}
+
+/// Takes the object of a request from its title, for programs that send no input. A bare name is
+/// not an object. Only programs that are known to do so put a whole command into the title.
+fn read_title(tool: &mut ToolCall, title: &str, quirks: Quirks) {
+    match tool.kind {
+        ToolKind::Execute if quirks.has_command_in_title && !title.trim().is_empty() => {
+            (tool.command, tool.is_cut) = cut_to_limit(title);
+        }
+        ToolKind::Fetch => tool.urls = urls_in(title),
+        ToolKind::Search | ToolKind::Think | ToolKind::SwitchMode | ToolKind::Other
+            if title.split_whitespace().nth(1).is_some() || title.contains('{') =>
+        {
+            (tool.arguments, tool.is_cut) = cut_to_limit(title);
+        }
+        _ => {}
+    }
+}
+
+fn read_option(option: &Value) -> Option<PermissionOption> {
+    let kind = match option["kind"].as_str()? {
+        "allow_once" => PermissionOptionKind::AllowOnce,
+        "allow_always" => PermissionOptionKind::AllowAlways,
+        "reject_once" => PermissionOptionKind::RejectOnce,
+        "reject_always" => PermissionOptionKind::RejectAlways,
+        // An option of an unknown kind is never chosen, so it is left out.
+        _ => return None,
+    };
+    let id = option["optionId"].as_str()?.to_owned();
+    Some(PermissionOption {
+        name: option["name"].as_str().unwrap_or(&id).to_owned(),
+        id,
+        kind,
+    })
+}
+
+/// Reads a question: a form, or a web page to look at.
+pub(super) fn read_question(params: &Value) -> Option<(AnswerFormat, RequestContent)> {
+    let message = params["message"].as_str().unwrap_or_default();
+    let schema = params["requestedSchema"].clone();
+    let text = match params["url"].as_str() {
+        Some(url) => format!("{message}\n{url}"),
+        None => message.to_owned(),
+    };
+    let choices = match form_fields(&schema).as_slice() {
+        [(_, field)] => field_choices(field),
+        _ => vec![],
+    };
+    let form = schema.is_object().then(|| schema.to_string());
+    Some((
+        AnswerFormat::Question(schema),
+        RequestContent::Question {
+            text,
+            choices,
+            schema: form,
+        },
+    ))
+}
+
+fn form_fields(schema: &Value) -> Vec<(&String, &Value)> {
+    schema["properties"]
+        .as_object()
+        .into_iter()
+        .flatten()
+        .collect()
+}
+
+/// Returns the values that a field accepts, if they are listed.
+fn field_choices(field: &Value) -> Vec<String> {
+    let items = if field["items"].is_object() {
+        &field["items"]
+    } else {
+        field
+    };
+    let plain = items["enum"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_str);
+    let titled = ["oneOf", "anyOf"]
+        .iter()
+        .flat_map(|it| items[*it].as_array().into_iter().flatten());
+    plain
+        .chain(titled.filter_map(|it| it["const"].as_str()))
+        .map(str::to_owned)
+        .collect()
+}
+
+/// Formats the answer to a request.
+pub(super) fn format_answer(what: &AnswerFormat, answer: &RequestAnswer) -> Value {
+    match what {
+        AnswerFormat::Permission(options) => match choose_option(options, answer) {
+            Some(option) => json!({ "outcome": { "outcome": "selected", "optionId": option.id } }),
+            None => json!({ "outcome": { "outcome": "cancelled" } }),
+        },
+        AnswerFormat::Question(schema) => match answer {
+            RequestAnswer::Text { text } => {
+                json!({ "action": "accept", "content": fill_form(schema, text) })
+            }
+            RequestAnswer::Allow => json!({ "action": "accept" }),
+            RequestAnswer::Deny { .. } => json!({ "action": "decline" }),
+            RequestAnswer::Cancelled => json!({ "action": "cancel" }),
+        },
+    }
+}
+
+/// Fills in a form. A JSON object is taken as it is. A plain text goes into the first required
+/// field, or into the first field if none is required.
+pub(in crate::drivers) fn fill_form(schema: &Value, text: &str) -> Value {
+    if let Ok(form @ Value::Object(_)) = serde_json::from_str::<Value>(text) {
+        return form;
+    }
+    let fields = form_fields(schema);
+    let required = schema["required"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_str);
+    let required = required
+        .filter_map(|name| fields.iter().find(|it| it.0 == name))
+        .collect::<Vec<_>>();
+    let mut form = Map::new();
+    if let Some((name, field)) = required.first().copied().or(fields.first()) {
+        let value = match field["type"].as_str() {
+            Some("boolean") => json!(matches!(
+                text.trim().to_lowercase().as_str(),
+                "yes" | "y" | "true" | "1" | "on"
+            )),
+            Some("integer") => text
+                .trim()
+                .parse::<i64>()
+                .map_or_else(|_| json!(text), |it| json!(it)),
+            Some("number") => text
+                .trim()
+                .parse::<f64>()
+                .map_or_else(|_| json!(text), |it| json!(it)),
+            Some("array") => json!([text.trim()]),
+            _ => json!(text),
+        };
+        form.insert((*name).clone(), value);
+    }
+    Value::Object(form)
+}

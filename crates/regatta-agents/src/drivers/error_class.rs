@@ -1,0 +1,474 @@
+//! Classifies failures by the messages, statuses and data of programs, with one table for all
+//! programs.
+
+use regatta_core::agent_protocol::{AgentEvent, FailureClass, StopReason};
+use serde_json::Value;
+
+/// A classified failure.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ProgramFailure {
+    pub(crate) class: FailureClass,
+    pub(crate) detail: String,
+    /// The end of a limit in Unix milliseconds.
+    pub(crate) resets_at_unix_ms: Option<u64>,
+}
+
+impl ProgramFailure {
+    pub(crate) fn new(class: FailureClass, detail: impl Into<String>) -> ProgramFailure {
+        ProgramFailure {
+            class,
+            detail: shorten(&detail.into(), 2000),
+            resets_at_unix_ms: None,
+        }
+    }
+
+    /// Classifies a failure by its text, its status and its data. `at` is the time of the message.
+    pub(crate) fn classify(
+        text: &str,
+        status: Option<i64>,
+        data: &Value,
+        at: u64,
+    ) -> ProgramFailure {
+        let class = class_from_data(data)
+            .or_else(|| status.and_then(class_from_status))
+            .or_else(|| class_from_text(text));
+        let class = class
+            .or_else(|| class_from_text(&data_text(data)))
+            .unwrap_or(FailureClass::Crashed);
+        let resets_at_unix_ms = (class == FailureClass::RateLimit)
+            .then(|| limit_reset_time(text, data, at))
+            .flatten();
+        ProgramFailure {
+            resets_at_unix_ms,
+            ..ProgramFailure::new(class, text)
+        }
+    }
+
+    /// Returns the events of a turn that ended with this failure.
+    pub(crate) fn turn_end_events(&self) -> Vec<AgentEvent> {
+        let mut said = Vec::new();
+        if self.class == FailureClass::RateLimit {
+            said.push(AgentEvent::Limited {
+                deadline_unix_ms: self.resets_at_unix_ms,
+                detail: self.detail.clone(),
+            });
+        }
+        let stop = match self.class {
+            FailureClass::Cancelled => StopReason::Cancelled,
+            FailureClass::Refused => StopReason::Refusal,
+            _ => StopReason::Error,
+        };
+        said.push(AgentEvent::TurnEnded {
+            stop,
+            class: Some(self.class),
+            detail: self.detail.clone(),
+        });
+        said
+    }
+}
+
+/// Returns the first `most` characters, with an ellipsis if there are more.
+pub(crate) fn shorten(text: &str, most: usize) -> String {
+    match text.char_indices().nth(most) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text.to_owned(),
+    }
+}
+
+/// Returns the class for the name of an error, or for the status, in the data of a program.
+fn class_from_data(data: &Value) -> Option<FailureClass> {
+    for key in [
+        "errorKind",
+        "error_kind",
+        "codexErrorInfo",
+        "code",
+        "type",
+        "kind",
+    ] {
+        let class = match &data[key] {
+            Value::String(name) => class_from_name(name),
+            // Codex writes `{"httpConnectionFailed": {"httpStatusCode": 503}}`.
+            Value::Object(fields) => fields
+                .values()
+                .find_map(|it| it["httpStatusCode"].as_i64())
+                .and_then(class_from_status),
+            _ => None,
+        };
+        if class.is_some() {
+            return class;
+        }
+    }
+    for key in [
+        "status",
+        "statusCode",
+        "httpStatus",
+        "status_code",
+        "http_status",
+        "httpStatusCode",
+    ] {
+        if let Some(class) = data[key].as_i64().and_then(class_from_status) {
+            return Some(class);
+        }
+    }
+    ["error", "details", "cause"]
+        .iter()
+        .filter(|it| data[**it].is_object())
+        .find_map(|it| class_from_data(&data[*it]))
+}
+
+/// Returns the class for the name of an error.
+pub(crate) fn class_from_name(name: &str) -> Option<FailureClass> {
+    let plain: String = name
+        .chars()
+        .filter(char::is_ascii_alphanumeric)
+        .map(|it| it.to_ascii_lowercase())
+        .collect();
+    Some(match plain.as_str() {
+        "authenticationfailed"
+        | "authenticationerror"
+        | "unauthorized"
+        | "authrequired"
+        | "billingerror"
+        | "permissionerror"
+        | "invalidapikey"
+        | "oauthorgnotallowed" => FailureClass::Auth,
+        "ratelimit"
+        | "ratelimiterror"
+        | "ratelimitexceeded"
+        | "usagelimitexceeded"
+        | "usagelimitreached"
+        | "resourceexhausted"
+        | "insufficientquota"
+        | "sessionbudgetexceeded" => FailureClass::RateLimit,
+        "overloaded"
+        | "overloadederror"
+        | "servererror"
+        | "internalservererror"
+        | "serveroverloaded"
+        | "apierror"
+        | "timeouterror"
+        | "unavailable"
+        | "flexunavailable"
+        | "policycapacityunavailable"
+        | "responsestreamdisconnected"
+        | "responsestreamconnectionfailed"
+        | "httpconnectionfailed"
+        | "responsetoomanyfailedattempts" => FailureClass::Overloaded,
+        "contextwindowexceeded"
+        | "contextlengthexceeded"
+        | "prompttoolong"
+        | "contextoverflow"
+        | "contextfull" => FailureClass::ContextFull,
+        "refusal"
+        | "refused"
+        | "cyberpolicy"
+        | "misalignmentpolicyviolation"
+        | "contentpolicyviolation" => FailureClass::Refused,
+        "modelnotfound"
+        | "notfounderror"
+        | "badrequest"
+        | "invalidrequest"
+        | "invalidrequesterror"
+        | "sandboxerror"
+        | "badconfig" => FailureClass::BadConfig,
+        "cancelled" | "canceled" | "aborted" => FailureClass::Cancelled,
+        "timeout" => FailureClass::Timeout,
+        "crashed" => FailureClass::Crashed,
+        _ => return None,
+    })
+}
+
+/// Returns the class for an HTTP status or a JSON-RPC code.
+pub(crate) fn class_from_status(status: i64) -> Option<FailureClass> {
+    Some(match status {
+        -32000 | 401 | 402 | 403 => FailureClass::Auth,
+        429 => FailureClass::RateLimit,
+        408 | 500 | 502 | 503 | 504 | 520..=529 => FailureClass::Overloaded,
+        413 => FailureClass::ContextFull,
+        -32800 => FailureClass::Cancelled,
+        _ => return None,
+    })
+}
+
+/// Phrases in error messages, in the order in which they are looked for.
+const ERROR_PHRASES: [(FailureClass, &[&str]); 7] = [
+    (
+        FailureClass::ContextFull,
+        &[
+            "context window",
+            "context length",
+            "context_length_exceeded",
+            "prompt is too long",
+            "maximum context",
+            "input is too long",
+            "exceeds the maximum number of tokens",
+            "too many total text bytes",
+        ],
+    ),
+    (
+        FailureClass::RateLimit,
+        &[
+            "rate limit",
+            "rate_limit",
+            "ratelimit",
+            "usage limit",
+            "limit reached",
+            "hit your limit",
+            "exceeded your current quota",
+            "quota exceeded",
+            "quota will reset",
+            "too many requests",
+            "resource_exhausted",
+            "resource has been exhausted",
+        ],
+    ),
+    (
+        FailureClass::Auth,
+        &[
+            "unauthorized",
+            "invalid api key",
+            "invalid_api_key",
+            "incorrect api key",
+            "api key not valid",
+            "invalid x-api-key",
+            "authentication_error",
+            "authentication required",
+            "authentication failed",
+            "auth_required",
+            "not logged in",
+            "please run /login",
+            "please log in",
+            "login required",
+            "oauth token has expired",
+            "token has expired",
+            "credit balance is too low",
+            "no api key",
+            "missing api key",
+        ],
+    ),
+    (
+        FailureClass::BadConfig,
+        &[
+            "model_not_found",
+            "model not found",
+            "unknown model",
+            "invalid model",
+            "unsupported model",
+            "unknown option",
+            "unexpected argument",
+            "unrecognized option",
+            "unknown argument",
+            "cannot be used with root",
+            "already in use",
+            "untrusted workspace",
+            "not inside a trusted directory",
+        ],
+    ),
+    (
+        FailureClass::Overloaded,
+        &[
+            "overloaded",
+            "service unavailable",
+            "internal server error",
+            "bad gateway",
+            "gateway timeout",
+            "server error",
+            "network error",
+            "connection error",
+            "connection refused",
+            "connection reset",
+            "error sending request",
+            "econnrefused",
+            "econnreset",
+            "etimedout",
+            "enotfound",
+            "fetch failed",
+            "stream disconnected",
+            "stream closed before",
+            "high demand",
+            "at capacity",
+        ],
+    ),
+    (
+        FailureClass::Refused,
+        &["content policy", "usage policy", "violates our"],
+    ),
+    (
+        FailureClass::Cancelled,
+        &[
+            "request was aborted",
+            "interrupted by user",
+            "request cancelled",
+        ],
+    ),
+];
+
+/// Returns the class for an error message, or `None` if it has no known phrase.
+pub(crate) fn class_from_text(text: &str) -> Option<FailureClass> {
+    let lower = text.to_lowercase();
+    let by_phrase = || {
+        ERROR_PHRASES
+            .iter()
+            .find(|(_, phrases)| phrases.iter().any(|it| lower.contains(it)))
+            .map(|it| it.0)
+    };
+    let model_unknown = lower.contains("model")
+        && (lower.contains("does not exist") || contains_number(&lower, 404));
+    let statuses = [429, 401, 403, 529, 503, 502, 500, 504];
+    by_phrase()
+        .or(model_unknown.then_some(FailureClass::BadConfig))
+        .or_else(|| {
+            statuses
+                .iter()
+                .find(|it| contains_number(&lower, **it))
+                .and_then(|it| class_from_status(*it))
+        })
+}
+
+/// Returns whether a number stands alone in a text. 429 does not match 14290.
+fn contains_number(text: &str, number: i64) -> bool {
+    let number = number.to_string();
+    text.match_indices(&number).any(|(at, _)| {
+        let before = text[..at].chars().next_back();
+        let after = text[at + number.len()..].chars().next();
+        let part = |it: Option<char>| it.is_some_and(|it| it.is_alphanumeric() || it == '.');
+        !part(before) && !after.is_some_and(char::is_alphanumeric)
+    })
+}
+
+fn data_text(data: &Value) -> String {
+    match data {
+        Value::Null => String::new(),
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    }
+}
+
+/// The longest plausible limit. A longer one is an error of the program and would park a provider
+/// forever.
+const MAX_LIMIT_MS: u64 = 366 * 24 * 60 * 60 * 1000;
+
+/// Returns the time when a limit ends, from the data or else from the text.
+pub(crate) fn limit_reset_time(text: &str, data: &Value, at: u64) -> Option<u64> {
+    let found = reset_from_data(data, at, 0).or_else(|| reset_from_text(text, at));
+    let found = found.or_else(|| reset_from_text(&data_text(data), at));
+    found.filter(|it| *it <= at.saturating_add(MAX_LIMIT_MS))
+}
+
+fn reset_from_data(data: &Value, at: u64, depth: u32) -> Option<u64> {
+    let fields = data.as_object().filter(|_| depth < 5)?;
+    for (key, value) in fields {
+        let plain: String = key
+            .chars()
+            .filter(char::is_ascii_alphanumeric)
+            .map(|it| it.to_ascii_lowercase())
+            .collect();
+        let number = value
+            .as_f64()
+            .or_else(|| value.as_str().and_then(|it| it.trim().parse().ok()));
+        let after = |milliseconds: f64| Some(at.saturating_add(to_count(milliseconds)));
+        let found = match plain.as_str() {
+            "resetsat" | "resetat" | "resettime" | "reset" | "resets" => {
+                number.and_then(date_to_unix_ms)
+            }
+            "retryafter" | "resetinseconds" | "resetsinseconds" | "retryafterseconds" => {
+                number.and_then(|it| after(it * 1000.0))
+            }
+            "retryafterms" | "retrydelayms" | "resetinms" => number.and_then(after),
+            "retrydelay" => value.as_str().and_then(parse_duration_ms).and_then(after),
+            _ => None,
+        };
+        if found.is_some() {
+            return found;
+        }
+    }
+    fields.values().find_map(|it| match it {
+        Value::Array(list) => list
+            .iter()
+            .find_map(|it| reset_from_data(it, at, depth + 1)),
+        other => reset_from_data(other, at, depth + 1),
+    })
+}
+
+fn reset_from_text(text: &str, at: u64) -> Option<u64> {
+    let lower = text.to_lowercase();
+    // "Claude AI usage limit reached|1763240400"
+    if let Some((_, rest)) = lower.split_once("limit reached|") {
+        let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();
+        return digits.parse::<f64>().ok().and_then(date_to_unix_ms);
+    }
+    let marks = [
+        "try again in ",
+        "retry in ",
+        "retry after ",
+        "reset after ",
+        "resets in ",
+        "reset in ",
+        "wait ",
+    ];
+    let found = marks.iter().find_map(|mark| {
+        lower
+            .split_once(mark)
+            .and_then(|(_, rest)| parse_duration_ms(rest))
+    });
+    found.map(|it| at.saturating_add(to_count(it)))
+}
+
+/// Converts a time in seconds or milliseconds since 1970. Times before 2001 are rejected.
+fn date_to_unix_ms(number: f64) -> Option<u64> {
+    match number {
+        it if it >= 1e11 => Some(to_count(it)),
+        it if it >= 1e9 => Some(to_count(it * 1000.0)),
+        _ => None,
+    }
+}
+
+/// Parses a span such as `20s`, `6m0s`, `1.5 hours` or `3 days 4 hours and 12 minutes` into
+/// milliseconds. A bare number counts as seconds.
+fn parse_duration_ms(text: &str) -> Option<f64> {
+    let mut rest = text.trim_start();
+    let mut total = None;
+    loop {
+        let digits = rest
+            .find(|it: char| !it.is_ascii_digit() && it != '.')
+            .unwrap_or(rest.len());
+        let Ok(number) = rest[..digits].trim_end_matches('.').parse::<f64>() else {
+            break;
+        };
+        let after = rest[digits..].trim_start();
+        let word = after
+            .find(|it: char| !it.is_ascii_alphabetic())
+            .unwrap_or(after.len());
+        let unit = match &after[..word] {
+            "ms" | "millisecond" | "milliseconds" => 1.0,
+            "s" | "sec" | "secs" | "second" | "seconds" => 1000.0,
+            "m" | "min" | "mins" | "minute" | "minutes" => 60_000.0,
+            "h" | "hr" | "hrs" | "hour" | "hours" => 3_600_000.0,
+            "d" | "day" | "days" => 86_400_000.0,
+            _ if total.is_none() => return Some(number * 1000.0),
+            _ => break,
+        };
+        total = Some(total.unwrap_or(0.0) + number * unit);
+        rest = after[word..].trim_start_matches([' ', ',']);
+        rest = rest.strip_prefix("and ").unwrap_or(rest);
+    }
+    total
+}
+
+/// Converts a program's number to a count. Invalid numbers become 0.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "the number is clamped first"
+)]
+pub(crate) fn to_count(number: f64) -> u64 {
+    if number.is_finite() {
+        number.clamp(0.0, 9e15).round() as u64
+    } else {
+        0
+    }
+}
+
+#[cfg(test)]
+#[path = "verdict_tests.rs"]
+mod tests;

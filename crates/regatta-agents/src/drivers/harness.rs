@@ -1,0 +1,192 @@
+//! Helpers for the drivers' tests: a setup, a conversation with a journal as a shim writes it, and
+//! a check that holds for every driver.
+
+use regatta_core::agent::{Profile, Runtime};
+use regatta_core::agent_protocol::AgentEvent;
+use regatta_engine::ports::agents::{Exit, SessionInput};
+
+use super::{DriverSetup, new_driver};
+use crate::driver::{Driver, ExitAssessment, InputAction, JournalRecord, JournalStream};
+
+pub(super) fn setup(runtime: Runtime) -> DriverSetup {
+    DriverSetup {
+        runtime,
+        profile: Profile::default(),
+        workspace: "/workspace".into(),
+        resume: None,
+        used: Default::default(),
+        mcp_url: None,
+        regatta: None,
+        seed: "A1".to_owned(),
+        sandboxed_root: false,
+    }
+}
+
+/// A driver with its requested session input and the journal so far.
+pub(super) struct DriverHarness {
+    pub(super) setup: DriverSetup,
+    pub(super) driver: Box<dyn Driver>,
+    pub(super) input: SessionInput,
+    pub(super) journal: Vec<JournalRecord>,
+    pub(super) events: Vec<AgentEvent>,
+    /// The requested session input at each number of records.
+    input_history: Vec<(usize, SessionInput)>,
+}
+
+impl DriverHarness {
+    pub(super) fn new(setup: DriverSetup) -> DriverHarness {
+        let driver = new_driver(&setup);
+        DriverHarness {
+            setup,
+            driver,
+            input: SessionInput::default(),
+            journal: vec![],
+            events: vec![],
+            input_history: vec![],
+        }
+    }
+
+    pub(super) fn update_input(&mut self, change: impl FnOnce(&mut SessionInput)) {
+        change(&mut self.input);
+        self.input_history
+            .push((self.journal.len(), self.input.clone()));
+    }
+
+    fn record(&mut self, stream: JournalStream, line: &str) -> Vec<AgentEvent> {
+        let n = self.journal.len() as u64 + 1;
+        let record = JournalRecord {
+            position: n,
+            written_unix_ms: 1_763_200_000_000 + n,
+            stream,
+            line: line.to_owned(),
+        };
+        self.journal.push(record.clone());
+        let said = self.driver.on_record(&record);
+        self.events.extend(said.clone());
+        said
+    }
+
+    /// Records a line of the program's output.
+    pub(super) fn output(&mut self, line: impl ToString) -> Vec<AgentEvent> {
+        self.record(JournalStream::Out, &line.to_string())
+    }
+
+    /// Records a line of the program's standard error.
+    pub(super) fn error_output(&mut self, line: &str) -> Vec<AgentEvent> {
+        self.record(JournalStream::Err, line)
+    }
+
+    /// Sends the driver's inputs until it has none, and returns them.
+    pub(super) fn send_inputs(&mut self) -> Vec<InputAction> {
+        let mut all = Vec::new();
+        while let Some(say) = self.driver.next_input(&self.input) {
+            assert!(all.len() < 50, "the driver never stops sending: {all:?}");
+            match &say {
+                // The shim records input with its secrets redacted.
+                InputAction::Line(line) => {
+                    drop(self.record(JournalStream::In, &line.replace("secret", "[redacted]")))
+                }
+                InputAction::Close => drop(self.record(JournalStream::InEnd, "")),
+            }
+            all.push(say);
+        }
+        all
+    }
+
+    /// Sends all inputs and returns the lines as JSON. Panics if the driver closes the input.
+    pub(super) fn send_lines(&mut self) -> Vec<serde_json::Value> {
+        let json = |it: InputAction| match it {
+            InputAction::Line(line) => serde_json::from_str(&line).expect("the line is JSON"),
+            InputAction::Close => panic!("the driver closed the input"),
+        };
+        self.send_inputs().into_iter().map(json).collect()
+    }
+
+    pub(super) fn assess_exit(&self, exit: &Exit) -> ExitAssessment {
+        self.driver.assess_exit(exit)
+    }
+
+    /// Checks that a new driver that replays the first part of a journal behaves like the driver
+    /// that wrote the journal. Both send the same input, report the same events afterwards and
+    /// judge the end in the same way. The check cuts the journal at every position.
+    pub(super) fn check_replay(&self) {
+        let mut lived = new_driver(&self.setup);
+        for cut in 0..=self.journal.len() {
+            if let Some(last) = cut.checked_sub(1) {
+                lived.on_record(&self.journal[last]);
+            }
+            let mut fresh = new_driver(&self.setup);
+            self.journal[..cut]
+                .iter()
+                .for_each(|it| drop(fresh.on_record(it)));
+            for (_, wishes) in &self.input_history {
+                let (a, b) = (lived.next_input(wishes), fresh.next_input(wishes));
+                assert_eq!(a, b, "after {cut} records");
+                assert_eq!(
+                    a,
+                    lived.next_input(wishes),
+                    "asking changed something after {cut} records"
+                );
+            }
+            for exit in [Exit::Code(0), Exit::Code(1), Exit::Signal(9), Exit::Lost] {
+                assert_eq!(
+                    lived.assess_exit(&exit),
+                    fresh.assess_exit(&exit),
+                    "after {cut} records"
+                );
+            }
+            let rest: Vec<AgentEvent> = self.journal[cut..]
+                .iter()
+                .flat_map(|it| fresh.on_record(it))
+                .collect();
+            assert!(
+                self.events.ends_with(&rest),
+                "the events after {cut} records differ"
+            );
+        }
+        // No two requests of the driver share an id, under any name of the protocol.
+        let mut ids = Vec::new();
+        for line in self
+            .journal
+            .iter()
+            .filter(|it| it.stream == JournalStream::In)
+        {
+            let Ok(said) = serde_json::from_str::<serde_json::Value>(&line.line) else {
+                continue;
+            };
+            let id = if said["method"].is_string() {
+                &said["id"]
+            } else {
+                &said["request_id"]
+            };
+            if !id.is_null() {
+                assert!(!ids.contains(id), "{id} is used twice");
+                ids.push(id.clone());
+            }
+        }
+        // At the position of each recorded input, a driver wants to send exactly this input.
+        // Nothing is sent twice or out of order.
+        let mut fresh = new_driver(&self.setup);
+        for (place, record) in self.journal.iter().enumerate() {
+            let wishes = self
+                .input_history
+                .iter()
+                .rev()
+                .find(|it| it.0 <= place)
+                .map(|it| it.1.clone())
+                .unwrap_or_default();
+            let wants = fresh.next_input(&wishes);
+            match (record.stream, wants) {
+                (JournalStream::In, Some(InputAction::Line(line))) => {
+                    assert_eq!(line.replace("secret", "[redacted]"), record.line)
+                }
+                (JournalStream::InEnd, Some(InputAction::Close))
+                | (JournalStream::Out | JournalStream::Err | JournalStream::Mark, _) => {}
+                (stream, wants) => {
+                    panic!("record {place} is {stream:?}, but the driver wants {wants:?}")
+                }
+            }
+            fresh.on_record(record);
+        }
+    }
+}

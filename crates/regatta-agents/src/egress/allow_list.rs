@@ -1,0 +1,334 @@
+//! The allow list of hosts, and the addresses that no name on the list opens by accident.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+/// The ports of an entry without a port.
+const DEFAULT_PORTS: [u16; 2] = [443, 80];
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum HostPattern {
+    /// Exactly this name.
+    Name(String),
+    /// Every name below this one, but not the name itself. It is stored with its leading dot.
+    Subdomains(String),
+    Address(IpAddr),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct AllowListEntry {
+    host: HostPattern,
+    /// The port; `None` stands for the usual ports.
+    port: Option<u16>,
+}
+
+/// The hosts that one program may reach.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AllowList(Vec<AllowListEntry>);
+
+/// The location of the daemon's tools.
+pub(super) enum ToolServerLocation {
+    /// An address of this machine's loopback.
+    Loopback(SocketAddr),
+    /// Another server, as an entry of the list.
+    Remote(String),
+}
+
+impl AllowList {
+    /// Parses a list of hosts. The error names the invalid entry.
+    pub fn new(entries: &[String]) -> Result<AllowList, String> {
+        entries
+            .iter()
+            .map(|it| AllowListEntry::parse(it))
+            .collect::<Result<_, _>>()
+            .map(AllowList)
+    }
+
+    /// Returns whether the list allows this name or address. The address of a name is checked by
+    /// [`AllowList::allows_address`].
+    pub(super) fn allows_host(&self, host: &str, port: u16) -> bool {
+        let host = host.trim_end_matches('.').to_ascii_lowercase();
+        let address = parse_address(&host);
+        self.0.iter().any(|rule| {
+            let named = match &rule.host {
+                HostPattern::Name(name) => *name == host,
+                HostPattern::Subdomains(suffix) => {
+                    host.len() > suffix.len() && host.ends_with(suffix.as_str())
+                }
+                HostPattern::Address(listed) => address == Some(*listed),
+            };
+            named && rule.matches_port(port)
+        })
+    }
+
+    /// Returns whether an allowed name may resolve to this address. The owner of a name must not be
+    /// able to open this machine or its network, unless the address itself is listed.
+    pub(super) fn allows_address(&self, address: IpAddr, port: u16) -> bool {
+        let address = address.to_canonical();
+        is_public(address)
+            || self
+                .0
+                .iter()
+                .any(|it| it.host == HostPattern::Address(address) && it.matches_port(port))
+    }
+}
+
+impl AllowListEntry {
+    fn parse(entry: &str) -> Result<AllowListEntry, String> {
+        let wrong = || {
+            format!(
+                "{entry:?} is not a host: write example.com, *.example.com, 192.0.2.7 or one of \
+                 them with :PORT, \
+                 [2001:db8::7]:PORT for an address with colons"
+            )
+        };
+        let (host, port) = split_port(entry.trim()).ok_or_else(wrong)?;
+        let host = host.trim_end_matches('.').to_ascii_lowercase();
+        let name = |it: &str| {
+            !it.is_empty()
+                && it.len() <= 253
+                && it.split('.').all(|it| !it.is_empty() && it.len() <= 63)
+                && it
+                    .bytes()
+                    .all(|it| it.is_ascii_alphanumeric() || matches!(it, b'-' | b'_' | b'.'))
+        };
+        let host = match (parse_address(&host), host.strip_prefix("*.")) {
+            (Some(address), _) => HostPattern::Address(address),
+            // `*.com` would allow most of the internet.
+            (None, Some(suffix)) if name(suffix) && suffix.contains('.') => {
+                HostPattern::Subdomains(format!(".{suffix}"))
+            }
+            (None, None) if name(&host) => HostPattern::Name(host),
+            _ => return Err(wrong()),
+        };
+        Ok(AllowListEntry { host, port })
+    }
+
+    fn matches_port(&self, port: u16) -> bool {
+        self.port
+            .map_or(DEFAULT_PORTS.contains(&port), |it| it == port)
+    }
+}
+
+/// Splits a text into a host and its port, if it has one.
+fn split_port(text: &str) -> Option<(&str, Option<u16>)> {
+    if let Some(rest) = text.strip_prefix('[') {
+        let (host, rest) = rest.split_once(']')?;
+        host.parse::<Ipv6Addr>().ok()?;
+        return match rest.strip_prefix(':') {
+            Some(port) => Some((host, Some(parse_port(port)?))),
+            None => rest.is_empty().then_some((host, None)),
+        };
+    }
+    if text.parse::<Ipv6Addr>().is_ok() {
+        return Some((text, None));
+    }
+    match text.split_once(':') {
+        Some((host, port)) => Some((host, Some(parse_port(port)?))),
+        None => Some((text, None)),
+    }
+}
+
+/// Splits a text into a host and a port. Without a port, `usual` is used.
+pub(super) fn split_host_and_port(text: &str, usual: Option<u16>) -> Option<(String, u16)> {
+    let (host, port) = split_port(text)?;
+    let fine = !host.is_empty()
+        && host.len() <= 253
+        && host.bytes().all(|it| it.is_ascii_graphic() && it != b'/');
+    fine.then_some((host.to_owned(), port.or(usual)?))
+}
+
+fn parse_port(text: &str) -> Option<u16> {
+    text.parse().ok().filter(|it| *it != 0)
+}
+
+/// Parses an address. An IPv4 address that is mapped into IPv6 becomes the IPv4 address.
+pub(super) fn parse_address(host: &str) -> Option<IpAddr> {
+    host.parse::<IpAddr>().ok().map(|it| it.to_canonical())
+}
+
+/// Returns the location of the server of a URL.
+pub(super) fn locate_tool_server(url: &str) -> Result<ToolServerLocation, String> {
+    let (rest, usual) = match (url.strip_prefix("http://"), url.strip_prefix("https://")) {
+        (Some(rest), _) => (rest, 80),
+        (_, Some(rest)) => (rest, 443),
+        _ => return Err(format!("{url:?} is not the URL of a server")),
+    };
+    let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
+    let (host, port) = split_host_and_port(authority, Some(usual))
+        .ok_or_else(|| format!("{url:?} is not the URL of a server"))?;
+    Ok(match parse_address(&host) {
+        Some(address) if address.is_loopback() => {
+            ToolServerLocation::Loopback(SocketAddr::new(address, port))
+        }
+        None if host.eq_ignore_ascii_case("localhost") => {
+            ToolServerLocation::Loopback(SocketAddr::from((Ipv4Addr::LOCALHOST, port)))
+        }
+        Some(IpAddr::V6(address)) => ToolServerLocation::Remote(format!("[{address}]:{port}")),
+        _ => ToolServerLocation::Remote(format!("{host}:{port}")),
+    })
+}
+
+/// Returns whether an address is on the public internet, and neither on this machine nor on its
+/// network.
+fn is_public(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(it) => {
+            let [a, b, c, _] = it.octets();
+            !(it.is_loopback()
+                || it.is_private()
+                || it.is_link_local()
+                || it.is_broadcast()
+                || it.is_multicast()
+                || it.is_documentation()
+                || a == 0
+                || a >= 240
+                // These are the ranges for carrier NAT, for protocol assignments and for
+                // benchmarks.
+                || (a == 100 && (64..128).contains(&b))
+                || (a == 192 && b == 0 && c == 0)
+                || (a == 198 && (b == 18 || b == 19)))
+        }
+        IpAddr::V6(it) => {
+            let s = it.segments();
+            let inner =
+                |high: u16, low: u16| Ipv4Addr::from(u32::from(high) << 16 | u32::from(low));
+            if s[..6] == [0; 6] || s[..6] == [0, 0, 0, 0, 0, 0xffff] {
+                // This is the unspecified address, the loopback address, or an embedded IPv4
+                // address.
+                return s[6] != 0 && is_public(inner(s[6], s[7]).into());
+            }
+            if s[..6] == [0x64, 0xff9b, 0, 0, 0, 0] {
+                return is_public(inner(s[6], s[7]).into());
+            }
+            if s[0] == 0x2002 {
+                return is_public(inner(s[1], s[2]).into());
+            }
+            // Only this eighth of the addresses is assigned. Tunnels and documentation are excluded
+            // from it.
+            s[0] & 0xe000 == 0x2000
+                && !(s[0] == 0x2001 && (s[1] < 0x200 || s[1] == 0xdb8))
+                && s[0] != 0x3fff
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn allow_list(entries: &[&str]) -> AllowList {
+        AllowList::new(
+            &entries
+                .iter()
+                .map(|it| (*it).to_owned())
+                .collect::<Vec<_>>(),
+        )
+        .unwrap()
+    }
+
+    #[test]
+    fn s11_a_list_matches_only_its_own_hosts_and_ports() {
+        let rules = allow_list(&[
+            "api.example.com",
+            "*.files.example",
+            "Mixed.Example:8443",
+            "192.0.2.7:81",
+            "[2001:db8::7]",
+        ]);
+        let listed = [
+            ("api.example.com", 443),
+            ("API.example.com.", 80),
+            ("a.files.example", 443),
+            ("a.b.files.example", 443),
+            ("mixed.example", 8443),
+            ("192.0.2.7", 81),
+            ("2001:db8::7", 443),
+            ("::ffff:192.0.2.7", 81),
+        ];
+        for (host, port) in listed {
+            assert!(rules.allows_host(host, port), "{host}:{port}");
+        }
+        let others = [
+            ("api.example.com", 22),
+            ("xapi.example.com", 443),
+            ("api.example.com.evil.example", 443),
+            ("files.example", 443),
+            ("xfiles.example", 443),
+            ("mixed.example", 443),
+            ("192.0.2.7", 443),
+            ("192.0.2.8", 81),
+            ("2001:db8::8", 443),
+            ("", 443),
+        ];
+        for (host, port) in others {
+            assert!(!rules.allows_host(host, port), "{host}:{port}");
+        }
+    }
+
+    #[test]
+    fn entry_that_is_not_a_host_is_refused() {
+        for entry in [
+            "",
+            "*",
+            "*.com",
+            "a b",
+            "http://a.example",
+            "a.example/x",
+            "a.example:0",
+            "a.example:x",
+            "a*.b.c",
+            "[a]:1",
+        ] {
+            let error = AllowList::new(&[entry.to_owned()]).unwrap_err();
+            assert!(error.contains("is not a host"), "{entry}: {error}");
+        }
+    }
+
+    #[test]
+    fn s11_listed_names_do_not_reach_local_or_private_addresses() {
+        let rules = allow_list(&["a.example", "10.1.2.3:8080"]);
+        let closed = [
+            "127.0.0.1",
+            "127.8.8.8",
+            "0.0.0.0",
+            "10.0.0.1",
+            "172.16.0.1",
+            "192.168.1.1",
+            "169.254.169.254",
+            "100.64.0.1",
+            "198.18.0.1",
+            "224.0.0.1",
+            "255.255.255.255",
+            "::",
+            "::1",
+            "::ffff:127.0.0.1",
+            "::127.0.0.1",
+            "fe80::1",
+            "fc00::1",
+            "fd12::1",
+            "ff02::1",
+            "64:ff9b::7f00:1",
+            "2002:7f00:1::",
+            "2001::1",
+        ];
+        for address in closed {
+            assert!(
+                !rules.allows_address(address.parse().unwrap(), 443),
+                "{address}"
+            );
+        }
+        for address in [
+            "1.1.1.1",
+            "93.184.216.34",
+            "2606:4700::1111",
+            "64:ff9b::101:101",
+        ] {
+            assert!(
+                rules.allows_address(address.parse().unwrap(), 443),
+                "{address}"
+            );
+        }
+        assert!(rules.allows_address("10.1.2.3".parse().unwrap(), 8080));
+        assert!(!rules.allows_address("10.1.2.3".parse().unwrap(), 443));
+    }
+}

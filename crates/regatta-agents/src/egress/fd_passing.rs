@@ -1,0 +1,201 @@
+//! Passes the listening sockets of a sandbox's init process to its shim, over a unix socket.
+//!
+//! The init process waits until the shim lets it continue.
+
+use std::fs::{File, Permissions};
+use std::io::{self, IoSlice, IoSliceMut, Read, Write};
+use std::mem::MaybeUninit;
+use std::net::{SocketAddr, TcpListener};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, recvmsg, sendmsg, sockopt::socket_peercred,
+};
+
+/// The time that each side waits for the other.
+const HANDOVER_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The time for which a rejected process may delay the others.
+const REJECTED_PEER_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Returns a short path to a socket however deep its directory lies, because a socket's address
+/// holds only 107 bytes.
+fn short_path(path: &Path) -> io::Result<(File, PathBuf)> {
+    let directory = File::open(path.parent().unwrap_or(Path::new("/")))?;
+    let name = path.file_name().unwrap_or_default();
+    let short = Path::new("/proc/self/fd")
+        .join(directory.as_raw_fd().to_string())
+        .join(name);
+    Ok((directory, short))
+}
+
+/// Creates the socket, with access for its owner only.
+pub(super) fn listen(path: &Path) -> io::Result<UnixListener> {
+    let (_directory, short) = short_path(path)?;
+    match std::fs::remove_file(&short) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let listener = UnixListener::bind(&short)?;
+    std::fs::set_permissions(&short, Permissions::from_mode(0o600))?;
+    Ok(listener)
+}
+
+/// Waits for the init process and receives `count` sockets from it. Another process is rejected: an
+/// init process whose shim has died may find the socket of the next shim.
+pub(super) fn receive_sockets(
+    listener: &UnixListener,
+    count: usize,
+    welcome: &dyn Fn(u32) -> bool,
+) -> io::Result<(UnixStream, Vec<OwnedFd>)> {
+    let mut stage = loop {
+        let (mut stage, _) = listener.accept()?;
+        // The credentials hold the process number in this process's namespace.
+        if welcome(
+            socket_peercred(&stage)?
+                .pid
+                .as_raw_nonzero()
+                .get()
+                .unsigned_abs(),
+        ) {
+            break stage;
+        }
+        // The peer's byte is read first, because closing a connection with unread data would
+        // discard the reply.
+        stage.set_read_timeout(Some(REJECTED_PEER_TIMEOUT))?;
+        drop(stage.read(&mut [0; 1]));
+        drop(stage.write_all(b"n"));
+    };
+    stage.set_read_timeout(Some(HANDOVER_TIMEOUT))?;
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let mut word = [0; 1];
+    recvmsg(
+        &stage,
+        &mut [IoSliceMut::new(&mut word)],
+        &mut control,
+        RecvFlags::CMSG_CLOEXEC,
+    )?;
+    let mut sockets = vec![];
+    for message in control.drain() {
+        if let RecvAncillaryMessage::ScmRights(fds) = message {
+            sockets.extend(fds);
+        }
+    }
+    if sockets.len() != count {
+        drop(stage.write_all(b"n"));
+        return Err(io::Error::other(format!(
+            "the init process passed {} sockets instead of {count}",
+            sockets.len()
+        )));
+    }
+    Ok((stage, sockets))
+}
+
+/// Tells the init process that its sockets are served and it may continue.
+pub(super) fn acknowledge(mut stage: UnixStream) -> io::Result<()> {
+    stage.write_all(b"y")
+}
+
+/// Listens on these addresses, passes the sockets to the shim and waits for its reply. No socket
+/// stays open in this process.
+pub(crate) fn send_sockets(socket: &Path, inside: &[SocketAddr]) -> Result<(), String> {
+    let mut sockets = vec![];
+    for address in inside {
+        let listener = TcpListener::bind(address);
+        sockets.push(listener.map_err(|error| {
+            format!("no socket can listen on {address} in the sandbox ({error})")
+        })?);
+    }
+    let done = || -> io::Result<bool> {
+        let (_directory, short) = short_path(socket)?;
+        let mut shim = UnixStream::connect(short)?;
+        shim.set_read_timeout(Some(HANDOVER_TIMEOUT))?;
+        let fds: Vec<_> = sockets.iter().map(AsFd::as_fd).collect();
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        if !fds.is_empty() && !control.push(SendAncillaryMessage::ScmRights(&fds)) {
+            return Err(io::Error::other("the sockets do not fit into one message"));
+        }
+        sendmsg(
+            &shim,
+            &[IoSlice::new(b"s")],
+            &mut control,
+            SendFlags::NOSIGNAL,
+        )?;
+        let mut answer = [0; 1];
+        shim.read_exact(&mut answer)?;
+        Ok(answer == *b"y")
+    };
+    match done() {
+        Ok(true) => Ok(()),
+        Ok(false) => Err("its shim did not let it start".to_owned()),
+        Err(error) => Err(format!("its shim is not reachable ({error})")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn handing_over_too_few_sockets_is_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        let socket = directory.path().join("socket");
+        let listener = listen(&socket).unwrap();
+        let stage =
+            std::thread::spawn(move || send_sockets(&socket, &["127.0.0.1:0".parse().unwrap()]));
+        assert!(receive_sockets(&listener, 2, &|_| true).is_err());
+        assert!(
+            stage
+                .join()
+                .unwrap()
+                .unwrap_err()
+                .contains("did not let it start")
+        );
+    }
+
+    #[test]
+    fn connection_of_another_process_is_refused_and_the_next_is_accepted() {
+        let directory = tempfile::tempdir().unwrap();
+        let socket = directory.path().join("socket");
+        let listener = listen(&socket).unwrap();
+        let stages =
+            std::thread::spawn(move || [send_sockets(&socket, &[]), send_sockets(&socket, &[])]);
+        let seen = std::cell::RefCell::new(vec![]);
+        let second = |pid| {
+            seen.borrow_mut().push(pid);
+            seen.borrow().len() == 2
+        };
+        let (stage, sockets) = receive_sockets(&listener, 0, &second).unwrap();
+        acknowledge(stage).unwrap();
+        assert!(sockets.is_empty());
+        assert_eq!(seen.into_inner(), [std::process::id(); 2]);
+        let [first, second] = stages.join().unwrap();
+        assert!(first.unwrap_err().contains("did not let it start"));
+        second.unwrap();
+    }
+
+    #[test]
+    fn handed_over_socket_accepts_connections_in_the_receiver() {
+        let directory = tempfile::tempdir().unwrap();
+        // The path is longer than a socket's address can hold.
+        let deep = directory.path().join("d".repeat(120));
+        std::fs::create_dir(&deep).unwrap();
+        let socket = deep.join("socket");
+        let listener = listen(&socket).unwrap();
+        let stage =
+            std::thread::spawn(move || send_sockets(&socket, &["127.0.0.1:0".parse().unwrap()]));
+        let (connection, mut sockets) = receive_sockets(&listener, 1, &|_| true).unwrap();
+        acknowledge(connection).unwrap();
+        stage.join().unwrap().unwrap();
+        let got = TcpListener::from(sockets.remove(0));
+        let client = std::net::TcpStream::connect(got.local_addr().unwrap()).unwrap();
+        assert_eq!(got.accept().unwrap().1, client.local_addr().unwrap());
+    }
+}

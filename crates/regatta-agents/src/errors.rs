@@ -1,0 +1,274 @@
+//! The error messages of this crate.
+//!
+//! Each function returns one message with a hint. Callers join the two with a blank, so both are
+//! whole sentences.
+
+use std::fmt::Display;
+use std::path::Path;
+
+use regatta_core::ids::AttemptId;
+use regatta_engine::ports::agents::AgentError;
+
+/// Returns the error for a file of Regatta's own that could not be read or written.
+pub(crate) fn file_error(doing: &str, path: &Path, error: impl Display) -> AgentError {
+    AgentError {
+        message: format!("Could not {doing} {}: {error}.", path.display()),
+        hint: "Check that the data directory is writable and has room.".to_owned(),
+    }
+}
+
+/// Returns the error for a preset's program that is not on this machine.
+pub(crate) fn not_installed(preset: &str, program: &str, install: &str) -> AgentError {
+    AgentError {
+        message: format!("The program `{program}` of {preset} is not installed."),
+        hint: format!("Install it: {install}"),
+    }
+}
+
+/// Returns the error for a program without a preset that is not on this machine.
+pub(crate) fn program_not_found(program: &str) -> AgentError {
+    AgentError {
+        message: format!("The program `{program}` was not found on the daemon's PATH."),
+        hint: "Install it, or give its full path in the agent's command.".to_owned(),
+    }
+}
+
+/// Returns the error for a provider that has no program of this name.
+pub(crate) fn unknown_backend(provider: &str, backend: &str, known: &[&str]) -> AgentError {
+    let hint = match known {
+        [] => {
+            format!("Regatta knows no program of {provider}; list the providers: regatta provider.")
+        }
+        known => format!("Use one of: {}.", known.join(", ")),
+    };
+    AgentError {
+        message: format!("Regatta knows no program `{backend}` of {provider}."),
+        hint,
+    }
+}
+
+/// Returns the error for a provider of which Regatta knows no program.
+pub(crate) fn unknown_provider(provider: &str) -> AgentError {
+    AgentError {
+        message: format!("Regatta knows no program of {provider}."),
+        hint: "List the providers: regatta provider.".to_owned(),
+    }
+}
+
+/// Returns the error for a shim that could not be spawned.
+pub(crate) fn shim_not_spawned(exe: &Path, error: impl Display) -> AgentError {
+    AgentError {
+        message: format!(
+            "Could not start the supervisor {} shim: {error}.",
+            exe.display()
+        ),
+        hint: "Check that the regatta program is still where the daemon was started from, then \
+            start again."
+            .to_owned(),
+    }
+}
+
+/// Returns the error for a shim that started but reported nothing.
+pub(crate) fn shim_silent(log: &Path, how: &str) -> AgentError {
+    AgentError {
+        message: format!("The supervisor {how} before it reported that the program runs."),
+        hint: format!(
+            "Read {}; starting again is safe, nothing runs twice.",
+            log.display()
+        ),
+    }
+}
+
+/// Returns the error for an invalid name of a command.
+pub(crate) fn invalid_command_name(name: &str) -> AgentError {
+    AgentError {
+        message: format!("A command that runs once cannot be called {name:?}."),
+        hint: "Use at most 200 letters, digits, dashes, underscores and dots.".to_owned(),
+    }
+}
+
+/// Returns the error for waiting for an attempt that was never started.
+pub(crate) fn never_started(attempt: AttemptId) -> AgentError {
+    AgentError {
+        message: format!("Nothing was started for attempt {attempt}."),
+        hint: "Start it first; a start that was cut short may be repeated.".to_owned(),
+    }
+}
+
+/// Returns the error for a line that a shim refuses to send to its program.
+pub(crate) fn input_refused(why: &str) -> AgentError {
+    AgentError {
+        message: format!("The supervisor refused to send a line to the program: {why}."),
+        hint: "This is a fault of the driver; please report it with the attempt's transcript."
+            .to_owned(),
+    }
+}
+
+/// Returns the error that lists the processes that did not end.
+pub(crate) fn still_alive(pids: &[u32]) -> AgentError {
+    let pids: Vec<String> = pids.iter().take(20).map(u32::to_string).collect();
+    AgentError {
+        message: format!("These processes did not end in time: {}.", pids.join(", ")),
+        hint: "They may be stuck in the kernel (a dead network mount?); stop again once they are \
+            free."
+            .to_owned(),
+    }
+}
+
+/// Returns the error for a lock that another process holds for too long.
+pub(crate) fn lock_not_released(path: &Path) -> AgentError {
+    AgentError {
+        message: format!(
+            "Another process has locked {} and does not release it.",
+            path.display()
+        ),
+        hint: "Is a second daemon running on the same data directory?".to_owned(),
+    }
+}
+
+/// Returns the error for a system call that the kernel refused and supervision needs.
+pub(crate) fn kernel_error(doing: &str, error: impl Display) -> AgentError {
+    AgentError {
+        message: format!("The system refused to {doing}: {error}."),
+        hint: "Regatta needs Linux 5.4 or later with /proc mounted and pidfds allowed.".to_owned(),
+    }
+}
+
+/// The reason for not starting a launch without a program.
+pub(crate) const NO_PROGRAM: &str = "The launch names no program; give the agent a command.";
+
+/// The reason for not starting an attempt that was stopped first.
+pub(crate) const STOPPED_FIRST: &str = "The attempt was stopped before its program started.";
+
+/// Returns the reason for not starting a program whose directory is missing.
+pub(crate) fn directory_does_not_exist(dir: &Path) -> String {
+    format!(
+        "The directory {} does not exist; was its workspace removed?",
+        dir.display()
+    )
+}
+
+/// Returns the reason for not starting a program that is not on PATH.
+pub(crate) fn not_on_path(program: &str, path: &str) -> String {
+    format!(
+        "The program `{program}` was not found on PATH ({path}); install it, or give its full path."
+    )
+}
+
+/// Returns the reason for not starting a program whose path does not exist.
+pub(crate) fn program_does_not_exist(program: &Path) -> String {
+    format!(
+        "The program {} does not exist; check the agent's command.",
+        program.display()
+    )
+}
+
+/// Returns the reason for not starting a program that the kernel refused.
+pub(crate) fn not_executable(program: &Path, error: &std::io::Error) -> String {
+    let advice = match error.kind() {
+        std::io::ErrorKind::PermissionDenied => "make it executable",
+        std::io::ErrorKind::ArgumentListTooLong => {
+            "leave {prompt} out of its arguments and let it read standard input"
+        }
+        std::io::ErrorKind::NotFound => "the interpreter in its first line is missing",
+        _ => "try it by hand",
+    };
+    format!(
+        "The program {} could not be started: {error}; {advice}.",
+        program.display()
+    )
+}
+
+/// Returns the error for a check that was not run because its sandbox could not be set up.
+pub(crate) fn check_not_sandboxed(why: &str) -> AgentError {
+    AgentError {
+        message: format!("A command of the project could not be sandboxed: {why}"),
+        hint: "See what this machine can do: regatta doctor. Or let commands run as you do: \
+            sandbox = \"off\" under [run] in regatta.toml."
+            .to_owned(),
+    }
+}
+
+/// Returns the error for an agent whose start directory is not in its workspace.
+pub(crate) fn invalid_start_dir(agent: &regatta_core::ids::AgentName, asked: &str) -> AgentError {
+    AgentError {
+        message: format!(
+            "{agent} is configured to start in `{asked}`, which is not a directory of its \
+            workspace."
+        ),
+        hint: "Land a commit that adds the directory, or change the agent's cwd.".to_owned(),
+    }
+}
+
+/// Returns the error for starting an outside agent, which has no program for Regatta to start.
+pub(crate) fn agent_has_no_program(agent: &regatta_core::ids::AgentName) -> AgentError {
+    AgentError {
+        message: format!("{agent} has no program that Regatta starts."),
+        hint: format!(
+            "The agent polls by itself. To let Regatta start a program for it: regatta agent add \
+            {agent} --preset NAME."
+        ),
+    }
+}
+
+/// Returns the error for adding copied records to a journal that was written on this machine.
+pub(crate) fn runs_here(attempt: AttemptId) -> AgentError {
+    AgentError {
+        message: format!(
+            "The program of {attempt} was started on this machine, so its journal is not a copy."
+        ),
+        hint: "Read the journal directly; none of its records comes from another machine."
+            .to_owned(),
+    }
+}
+
+/// Returns the error for a check that was ended because its daemon is shutting down.
+pub(crate) fn shutting_down() -> AgentError {
+    AgentError {
+        message: "The check was ended because its daemon is shutting down.".to_owned(),
+        hint: "The check runs again when the daemon is up: regatta up.".to_owned(),
+    }
+}
+
+/// Returns the error for a program that runs on another machine.
+pub(crate) fn runs_elsewhere(attempt: AttemptId) -> AgentError {
+    AgentError {
+        message: format!("The program of {attempt} runs on another machine."),
+        hint: "Stop it there; a new attempt may run here.".to_owned(),
+    }
+}
+
+/// Returns the error for records that are missing between a copy and the records to add.
+pub(crate) fn missing_records(attempt: AttemptId, expected: u64, found: u64) -> AgentError {
+    AgentError {
+        message: format!(
+            "The copy of {attempt}'s journal continues at record {expected}, but record {found} \
+            was sent."
+        ),
+        hint: format!("Send the records from {expected} on."),
+    }
+}
+
+/// Returns the error for a record that is longer than a shim ever writes.
+pub(crate) fn record_too_long(attempt: AttemptId, n: u64) -> AgentError {
+    AgentError {
+        message: format!("Record {n} of {attempt} is longer than a journal allows."),
+        hint: "Run the same version of Regatta on both machines.".to_owned(),
+    }
+}
+
+/// Returns the error for a copy that has reached its size limit.
+pub(crate) fn copy_full(attempt: AttemptId) -> AgentError {
+    AgentError {
+        message: format!("The copy of {attempt}'s journal has reached its size limit."),
+        hint: "Read the rest on the machine where the program runs.".to_owned(),
+    }
+}
+
+/// Returns the error for a heading that does not describe this attempt.
+pub(crate) fn invalid_heading(attempt: AttemptId) -> AgentError {
+    AgentError {
+        message: format!("This is not the heading of {attempt}'s journal."),
+        hint: "Run the same version of Regatta on both machines.".to_owned(),
+    }
+}

@@ -1,0 +1,234 @@
+//! Copies of the journals of programs that run on other machines.
+//!
+//! A copy has the path and the format of a local journal, so the same code reads both. `copy.json`
+//! marks it as a copy, and with that mark no program is ever started here for the attempt. The file
+//! also holds the heading, without which a reader sees lines but not their meaning.
+//!
+//! Only the next record can be added to a copy. Two machines therefore need to agree only on the
+//! number of its last record after an interruption. Acknowledged records are on the disk. A crash
+//! may leave a torn end, which is removed before anything is added.
+
+use std::io;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use regatta_core::ids::AttemptId;
+use regatta_engine::ports::agents::{AgentError, JournalRecord};
+use serde::{Deserialize, Serialize};
+
+use crate::adapter::AgentsAdapter;
+use crate::errors;
+use crate::journal::{self, JournalWriter, ResumedJournal};
+use crate::run_dir::{RunDir, SessionFacts, lock, lock_until, read_json, write_atomic};
+
+/// The number of copies that stay open. Beyond it the least recently used copy is closed.
+const MAX_OPEN_COPIES: usize = 200;
+
+/// The time for which another user of the journal may hold its lock. No shim of this machine writes
+/// this journal.
+const LOCK_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The maximum length of a heading in bytes.
+const MAX_HEADING_BYTES: usize = 1 << 20;
+
+/// The facts about a program that runs on another machine.
+#[derive(Default, Serialize, Deserialize)]
+pub(crate) struct CopyRecord {
+    v: u32,
+    #[serde(rename = "attended")]
+    pub(crate) session_facts: Option<SessionFacts>,
+}
+
+/// A copy that is open for appending.
+pub(crate) struct OpenCopy {
+    attempt: AttemptId,
+    writer: JournalWriter,
+    /// The number of bytes in the copy.
+    size_bytes: u64,
+}
+
+impl RunDir {
+    /// Reads the facts about a program that runs elsewhere, if this directory holds a copy. A torn
+    /// record shows only that the directory holds a copy.
+    pub(crate) fn read_copy(&self) -> io::Result<Option<CopyRecord>> {
+        match read_json(&self.copy_file()) {
+            Err(error) if error.kind() == io::ErrorKind::InvalidData => {
+                Ok(Some(CopyRecord::default()))
+            }
+            read => read,
+        }
+    }
+}
+
+impl AgentsAdapter {
+    pub(crate) fn read_heading(&self, attempt: AttemptId) -> Result<Option<String>, AgentError> {
+        let dir = self.attempt_dir(attempt);
+        let launch = dir
+            .read_launch()
+            .map_err(|error| errors::file_error("read", &dir.launch_file(), error))?;
+        Ok(launch
+            .and_then(|it| it.session_facts)
+            .map(|it| serde_json::to_string(&it).expect("the session setup is plain data")))
+    }
+
+    pub(crate) fn write_heading(
+        &self,
+        attempt: AttemptId,
+        heading: &str,
+    ) -> Result<(), AgentError> {
+        let attended: Option<SessionFacts> = if heading.len() <= MAX_HEADING_BYTES {
+            serde_json::from_str(heading).ok()
+        } else {
+            None
+        };
+        let attended = attended
+            .filter(|it| it.attempt == attempt)
+            .ok_or_else(|| errors::invalid_heading(attempt))?;
+        self.with_copy(attempt, |dir| {
+            let known = dir.read_copy()?.and_then(|it| it.session_facts);
+            if known.as_ref() != Some(&attended) {
+                write_copy(dir, Some(attended))?;
+                self.invalidate_cursors(attempt);
+            }
+            Ok(Ok(()))
+        })
+    }
+
+    pub(crate) fn last_copied_record(&self, attempt: AttemptId) -> Result<u64, AgentError> {
+        let dir = self.attempt_dir(attempt);
+        let failed = |error| errors::file_error("read the journal in", &dir.0, error);
+        if dir.read_copy().map_err(failed)?.is_none() {
+            return journal::last_record_number(&dir.0).map_err(failed);
+        }
+        self.with_copy(attempt, |dir| {
+            let copy = self.open_copy(attempt, dir)?;
+            let last = copy.writer.last_record();
+            self.keep_open(copy);
+            Ok(Ok(last))
+        })
+    }
+
+    pub(crate) fn append_to_copy(
+        &self,
+        attempt: AttemptId,
+        records: &[JournalRecord],
+    ) -> Result<u64, AgentError> {
+        if let Some(long) = records.iter().find(|it| !journal::fits(&it.line)) {
+            return Err(errors::record_too_long(attempt, long.position));
+        }
+        self.with_copy(attempt, |dir| {
+            let mut copy = self.open_copy(attempt, dir)?;
+            let last = copy.writer.last_record();
+            let new: Vec<&JournalRecord> = records.iter().filter(|it| it.position > last).collect();
+            if let Some((expected, found)) = (last + 1..)
+                .zip(&new)
+                .find(|(expected, it)| it.position != *expected)
+            {
+                self.keep_open(copy);
+                return Ok(Err(errors::missing_records(
+                    attempt,
+                    expected,
+                    found.position,
+                )));
+            }
+            // A shim lets its last line and its marks exceed the limit, so a copy may be a little
+            // larger too.
+            let adds: u64 = new.iter().map(|it| it.line.len() as u64).sum();
+            if copy.size_bytes + adds > self.limits.journal_bytes + journal::MAX_LINE_BYTES as u64 {
+                self.keep_open(copy);
+                return Ok(Err(errors::copy_full(attempt)));
+            }
+            // After an error the copy is opened anew, which removes a torn end.
+            for record in new {
+                copy.size_bytes +=
+                    copy.writer
+                        .append(record.written_unix_ms, record.stream, &record.line)?;
+            }
+            copy.writer.sync()?;
+            let last = copy.writer.last_record();
+            self.keep_open(copy);
+            Ok(Ok(last))
+        })
+    }
+
+    /// Runs `work` on a copy under its locks, so that no program is started here and no cleanup
+    /// runs meanwhile.
+    fn with_copy<T>(
+        &self,
+        attempt: AttemptId,
+        work: impl FnOnce(&RunDir) -> io::Result<Result<T, AgentError>>,
+    ) -> Result<T, AgentError> {
+        let path = self.attempt_dir(attempt).0;
+        let dir = RunDir::create(path)
+            .map_err(|error| errors::file_error("create", &self.attempt_dir(attempt).0, error))?;
+        let failed = |error| errors::file_error("copy the journal in", &dir.0, error);
+        let _start = lock(&dir.start_lock()).map_err(failed)?;
+        if dir.launch_file().exists() || dir.shim_file().exists() {
+            return Err(errors::runs_here(attempt));
+        }
+        let held = lock_until(&dir.shim_lock(), Instant::now() + LOCK_TIMEOUT).map_err(failed)?;
+        let Some(_held) = held else {
+            return Err(errors::lock_not_released(&dir.shim_lock()));
+        };
+        if !dir.copy_file().exists() {
+            write_copy(&dir, None).map_err(failed)?;
+        }
+        work(&dir).map_err(failed)?
+    }
+
+    /// Takes the open copy, or opens it.
+    fn open_copy(&self, attempt: AttemptId, dir: &RunDir) -> io::Result<OpenCopy> {
+        let known = {
+            let mut copies = self.copies();
+            copies
+                .iter()
+                .position(|it| it.attempt == attempt)
+                .map(|it| copies.remove(it))
+        };
+        if let Some(copy) = known.filter(|it| it.writer.is_current()) {
+            return Ok(copy);
+        }
+        let ResumedJournal {
+            writer,
+            size_bytes: kept,
+            was_repaired: mended,
+        } = JournalWriter::resume(dir.0.clone(), self.limits.segment_bytes)?;
+        if mended {
+            // Readers of the removed part start again.
+            self.invalidate_cursors(attempt);
+        }
+        Ok(OpenCopy {
+            attempt,
+            writer,
+            size_bytes: kept,
+        })
+    }
+
+    fn keep_open(&self, copy: OpenCopy) {
+        let mut copies = self.copies();
+        if copies.len() >= MAX_OPEN_COPIES {
+            copies.remove(0);
+        }
+        copies.push(copy);
+    }
+}
+
+fn write_copy(dir: &RunDir, attended: Option<SessionFacts>) -> io::Result<()> {
+    write_atomic(
+        &dir.copy_file(),
+        &serde_json::to_vec(&CopyRecord {
+            v: 1,
+            session_facts: attended,
+        })?,
+    )
+}
+
+/// Returns the time of the last record of a copy, if the directory holds a copy with records. No
+/// exit record tells when its program ended.
+pub(crate) fn last_record_time(dir: &RunDir) -> Option<SystemTime> {
+    let written = dir
+        .copy_file()
+        .exists()
+        .then(|| journal::last_write_unix_ms(&dir.0))
+        .flatten()?;
+    Some(UNIX_EPOCH + Duration::from_millis(written))
+}

@@ -1,0 +1,181 @@
+//! Asks a program which models it has.
+//!
+//! Only programs that can list their models without a session are asked, for a few seconds at most,
+//! and their answers are cached.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use crate::presets::{ModelSource, Preset};
+use crate::program_discovery::{MachineFacts, ProgramQuery};
+
+/// The time for which an answer stays cached. A user may sign in or edit the program's settings
+/// meanwhile.
+const CACHE_LIFETIME: Duration = Duration::from_secs(300);
+
+/// The number of cached answers.
+const MAX_CACHED_ANSWERS: usize = 64;
+
+/// The key of a cached answer: the program, the home it reads, and the variables it is given.
+type ModelCacheKey = (PathBuf, PathBuf, Vec<(String, String)>);
+type ModelCache = BTreeMap<ModelCacheKey, (Instant, Option<Vec<String>>)>;
+
+static MODEL_CACHE: Mutex<ModelCache> = Mutex::new(BTreeMap::new());
+
+/// Returns the models that a program lists. Returns `None` if it cannot list them or did not
+/// answer.
+pub fn list_models(
+    preset: &Preset,
+    program: &Path,
+    machine: &MachineFacts,
+    env: &[(String, String)],
+) -> Option<Vec<String>> {
+    if preset.models == ModelSource::Unknown {
+        return None;
+    }
+    let asked = (program.to_owned(), machine.home.clone(), env.to_vec());
+    let known = || MODEL_CACHE.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some((when, said)) = known().get(&asked)
+        && when.elapsed() < CACHE_LIFETIME
+    {
+        return said.clone();
+    }
+    let said = query_models(preset, program, machine, env);
+    let mut known = known();
+    known.retain(|_, it| it.0.elapsed() < CACHE_LIFETIME);
+    if known.len() < MAX_CACHED_ANSWERS {
+        known.insert(asked, (Instant::now(), said.clone()));
+    }
+    said
+}
+
+fn query_models(
+    preset: &Preset,
+    program: &Path,
+    machine: &MachineFacts,
+    env: &[(String, String)],
+) -> Option<Vec<String>> {
+    match preset.models {
+        ModelSource::Unknown => None,
+        ModelSource::Lines(args) => {
+            let text = ProgramQuery {
+                args,
+                env,
+                ..ProgramQuery::default()
+            }
+            .run(program, machine)?;
+            // The name of a model contains no blank, so a line with a blank is a message about
+            // something else.
+            let names = text
+                .lines()
+                .map(str::trim)
+                .filter(|it| !it.is_empty() && !it.contains(char::is_whitespace));
+            Some(names.map(str::to_owned).collect())
+        }
+        ModelSource::CodexServer => {
+            let told = "{\"id\":1,\"method\":\"initialize\",\"params\":{\"clientInfo\":{\"name\":\"regatta\",\"version\":\"1\"}}}\n\
+                        {\"method\":\"initialized\"}\n{\"id\":2,\"method\":\"model/list\",\"params\":{}}\n";
+            let args = &[
+                "app-server",
+                "-c",
+                "features.plugins=false",
+                "-c",
+                "features.apps=false",
+                "-c",
+                "features.shell_snapshot=false",
+            ];
+            let question = ProgramQuery {
+                args,
+                input: told,
+                is_answer: Some(|it| it.starts_with("{\"id\":2,")),
+                env,
+            };
+            let said: Value = serde_json::from_str(&question.run(program, machine)?).ok()?;
+            let listed = said["result"]["data"].as_array()?;
+            Some(
+                listed
+                    .iter()
+                    .filter_map(|it| it["model"].as_str().map(str::to_owned))
+                    .collect(),
+            )
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::presets;
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt;
+
+    fn program_with_text(dir: &Path, text: &str) -> (PathBuf, MachineFacts) {
+        let path = dir.join("program");
+        fs::write(&path, format!("#!/bin/sh\n{text}\n")).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+        (
+            path,
+            MachineFacts {
+                path: "/bin:/usr/bin".into(),
+                home: dir.to_owned(),
+                variables: vec![],
+            },
+        )
+    }
+
+    fn preset(name: &str) -> &'static Preset {
+        presets::find_preset(name).unwrap().0
+    }
+
+    #[test]
+    fn models_of_a_program_are_listed_once_per_environment() {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, machine) = program_with_text(
+            dir.path(),
+            "echo asked >> $HOME/asked\necho a/one\necho A sentence.\necho $MINE",
+        );
+        let env = [("MINE".to_owned(), "b/two".to_owned())];
+        for _ in 0..3 {
+            let said = list_models(preset("opencode"), &path, &machine, &env).unwrap();
+            assert_eq!(said, ["a/one", "b/two"]);
+        }
+        assert_eq!(
+            fs::read_to_string(dir.path().join("asked")).unwrap(),
+            "asked\n"
+        );
+        // A program with other variables is asked again.
+        assert_eq!(
+            list_models(preset("opencode"), &path, &machine, &[]).unwrap(),
+            ["a/one"]
+        );
+    }
+
+    #[test]
+    fn models_are_read_from_a_server_that_keeps_waiting_for_input() {
+        let dir = tempfile::tempdir().unwrap();
+        let says = r#"read a; read b; read c; echo '{"id":1,"result":{}}'
+echo '{"id":2,"result":{"data":[{"model":"gpt-a"},{"model":"gpt-b"}]}}'; cat > /dev/null"#;
+        let (path, machine) = program_with_text(dir.path(), says);
+        assert_eq!(
+            list_models(preset("codex-native"), &path, &machine, &[]).unwrap(),
+            ["gpt-a", "gpt-b"]
+        );
+    }
+
+    #[test]
+    fn program_without_a_model_list_is_not_started_and_a_failed_list_is_ignored() {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, machine) =
+            program_with_text(dir.path(), "echo asked >> $HOME/asked; echo a/one; exit 1");
+        assert_eq!(
+            list_models(preset("claude-native"), &path, &machine, &[]),
+            None
+        );
+        assert!(!dir.path().join("asked").exists());
+        assert_eq!(list_models(preset("opencode"), &path, &machine, &[]), None);
+    }
+}

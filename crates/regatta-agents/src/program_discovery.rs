@@ -1,0 +1,460 @@
+//! Finds the programs of the presets on this machine, with their versions and sign-ins, and the
+//! commands that fix problems.
+//!
+//! It installs nothing, uses no network and reads no secret. A key counts as present if its
+//! variable is set, and a sign-in if its file exists.
+
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::channel;
+use std::time::{Duration, Instant};
+
+use crate::presets::{Preset, VersionSource};
+
+/// The time that a program may take to print its version. Some programs take six seconds on a busy
+/// machine.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// The maximum number of bytes that are read from a program.
+const MAX_OUTPUT_BYTES: u64 = 1024 * 1024;
+
+/// The time that a program may take to end after its answer.
+const EXIT_GRACE_PERIOD: Duration = Duration::from_secs(2);
+
+/// The facts about the machine that matter here. Tests provide their own.
+#[derive(Clone, Debug)]
+pub struct MachineFacts {
+    /// The value of `PATH`.
+    pub path: OsString,
+    pub home: PathBuf,
+    /// The names of the variables that are set. Their values may be secret and are not kept.
+    pub variables: Vec<String>,
+}
+
+impl MachineFacts {
+    /// Returns the facts about this machine.
+    pub fn this_machine() -> MachineFacts {
+        let set = std::env::vars_os().filter(|(_, value)| !value.is_empty());
+        MachineFacts {
+            path: std::env::var_os("PATH").unwrap_or_default(),
+            home: std::env::home_dir().unwrap_or_default(),
+            variables: set
+                .filter_map(|(name, _)| name.into_string().ok())
+                .collect(),
+        }
+    }
+
+    fn find_on_path(&self, name: &str) -> Option<PathBuf> {
+        let runs = |it: &PathBuf| {
+            it.is_file() && rustix::fs::access(it, rustix::fs::Access::EXEC_OK).is_ok()
+        };
+        std::env::split_paths(&self.path)
+            .filter(|it| it.is_absolute())
+            .map(|it| it.join(name))
+            .find(runs)
+    }
+}
+
+/// The sign-in of a program, as far as it can be seen.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SignIn {
+    /// This variable is set.
+    Key(String),
+    /// This file exists.
+    File(PathBuf),
+    /// The program has no sign-in of its own.
+    NotNeeded,
+    /// No sign-in was found. The program may still have one.
+    None,
+}
+
+/// The findings about one preset.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FoundProgram {
+    pub preset: &'static Preset,
+    /// The program, if it was found.
+    pub program: Option<PathBuf>,
+    pub version: Option<String>,
+    pub sign_in: SignIn,
+    /// The old program of the same purpose that was found, if any.
+    pub obsolete_program: Option<String>,
+    /// The command or sentence that fixes the installation; `None` if it should work.
+    pub fix: Option<String>,
+}
+
+/// Looks for several presets and returns the findings in the same order. The programs print their
+/// versions in parallel, because each takes up to seconds to start.
+pub fn discover_all(presets: &[&'static Preset], machine: &MachineFacts) -> Vec<FoundProgram> {
+    std::thread::scope(|scope| {
+        let asked: Vec<_> = presets
+            .iter()
+            .map(|preset| scope.spawn(|| discover(preset, machine)))
+            .collect();
+        let found = asked.into_iter().zip(presets);
+        found
+            .map(|(thread, preset)| thread.join().unwrap_or_else(|_| discover(preset, machine)))
+            .collect()
+    })
+}
+
+/// Looks for one preset.
+pub fn discover(preset: &'static Preset, machine: &MachineFacts) -> FoundProgram {
+    let program = preset
+        .programs
+        .iter()
+        .find_map(|it| machine.find_on_path(it));
+    let missing = preset
+        .required_program
+        .filter(|it| machine.find_on_path(it).is_none());
+    let version = program.as_ref().and_then(|it| match preset.version {
+        // When the program takes too long, the version of its package is used.
+        VersionSource::Flag(flag) => {
+            query_version(it, flag, machine).or_else(|| read_package(it).and_then(|it| it.1))
+        }
+        VersionSource::Package => read_package(it).and_then(|it| it.1),
+    });
+    let sign_in = sign_in(preset, machine);
+    let old = obsolete_program(preset, program.as_deref(), machine);
+    let fix = match (&program, missing, &sign_in) {
+        (None, ..) => Some(preset.install.to_owned()),
+        (_, Some(needed), _) => Some(format!("{} (`{needed}` is missing)", preset.install)),
+        _ if old.is_some() => Some(preset.install.to_owned()),
+        (_, _, SignIn::None) if !preset.sign_in.is_empty() => {
+            let keys = preset.key_variables.join(" or ");
+            Some(format!(
+                "sign in with `{}`, or give the agent a key in {keys}",
+                preset.sign_in
+            ))
+        }
+        (_, _, SignIn::None) => Some(format!(
+            "give the agent a key in {}",
+            preset.key_variables.join(" or ")
+        )),
+        _ => None,
+    };
+    FoundProgram {
+        preset,
+        program,
+        version,
+        sign_in,
+        obsolete_program: old,
+        fix,
+    }
+}
+
+fn sign_in(preset: &Preset, machine: &MachineFacts) -> SignIn {
+    if preset.key_variables.is_empty() && preset.credential_files.is_empty() {
+        return SignIn::NotNeeded;
+    }
+    if let Some(key) = preset
+        .key_variables
+        .iter()
+        .find(|it| machine.variables.iter().any(|set| set == *it))
+    {
+        return SignIn::Key((*key).to_owned());
+    }
+    let file = preset
+        .credential_files
+        .iter()
+        .map(|it| machine.home.join(it))
+        .find(|it| it.is_file());
+    file.map_or(SignIn::None, SignIn::File)
+}
+
+/// Returns the old program that hides the new one or lies beside it.
+fn obsolete_program(
+    preset: &Preset,
+    program: Option<&Path>,
+    machine: &MachineFacts,
+) -> Option<String> {
+    preset
+        .obsolete_programs
+        .iter()
+        .find_map(|(name, old_package)| {
+            let there = machine.find_on_path(name)?;
+            let (from, _) = read_package(&there)?;
+            // A program of that name counts only if the new program is missing or hidden by it.
+            let hides =
+                program.is_none_or(|it| it == there) || preset.required_program == Some(*name);
+            (from == *old_package && hides).then(|| format!("{name} of {old_package}"))
+        })
+}
+
+/// Returns the name and version of the package of a program, from the `package.json` above the
+/// resolved path.
+fn read_package(program: &Path) -> Option<(String, Option<String>)> {
+    let real = program.canonicalize().ok()?;
+    let file = real
+        .ancestors()
+        .skip(1)
+        .take(5)
+        .map(|it| it.join("package.json"))
+        .find(|it| it.is_file())?;
+    let content: serde_json::Value = serde_json::from_slice(&fs::read(file).ok()?).ok()?;
+    Some((
+        content["name"].as_str()?.to_owned(),
+        content["version"].as_str().map(str::to_owned),
+    ))
+}
+
+fn query_version(program: &Path, flag: &str, machine: &MachineFacts) -> Option<String> {
+    let question = ProgramQuery {
+        args: &[flag],
+        ..ProgramQuery::default()
+    };
+    question
+        .run(program, machine)
+        .and_then(|it| first_version(&it))
+}
+
+/// A question to a program. Its environment contains only the variables that it needs to run and
+/// those that keep it from updating.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct ProgramQuery<'a> {
+    pub args: &'a [&'a str],
+    /// The input for the program. It stays open until the program has answered.
+    pub input: &'a str,
+    /// A test for the line of the answer. Without it the whole output of a successful program is
+    /// the answer.
+    pub is_answer: Option<fn(&str) -> bool>,
+    /// Additional variables.
+    pub env: &'a [(String, String)],
+}
+
+impl ProgramQuery<'_> {
+    /// Runs the program. Returns its whole output, or with `answer` only the matching line. Returns
+    /// `None` if the program failed or took too long.
+    pub(crate) fn run(&self, program: &Path, machine: &MachineFacts) -> Option<String> {
+        let mut child = Command::new(program)
+            .args(self.args)
+            .env_clear()
+            .env("PATH", &machine.path)
+            .env("HOME", &machine.home)
+            .envs([
+                ("CI", "1"),
+                ("NO_COLOR", "1"),
+                ("NO_UPDATE_NOTIFIER", "1"),
+                ("DISABLE_AUTOUPDATER", "1"),
+            ])
+            .envs([
+                ("OPENCODE_DISABLE_AUTOUPDATE", "1"),
+                ("AIDER_CHECK_UPDATE", "false"),
+                ("PI_OFFLINE", "1"),
+            ])
+            .envs(self.env.iter().map(|it| (&it.0, &it.1)))
+            .process_group(0)
+            .stdin(if self.input.is_empty() {
+                Stdio::null()
+            } else {
+                Stdio::piped()
+            })
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .ok()?;
+        // A program that does not read its input is found by the timeout.
+        let mut input = child.stdin.take();
+        let _unheard = input.as_mut().map(|it| it.write_all(self.input.as_bytes()));
+        let output = BufReader::new(child.stdout.take()?.take(MAX_OUTPUT_BYTES));
+        let (sender, said) = channel();
+        let answer = self.is_answer;
+        std::thread::spawn(move || {
+            let mut lines = output.lines().map_while(Result::ok);
+            let text: String = match answer {
+                Some(answer) => lines.find(|it| answer(it)).unwrap_or_default(),
+                None => lines.fold(String::new(), |text, line| text + &line + "\n"),
+            };
+            drop(sender.send(text));
+        });
+        let said = said.recv_timeout(ANSWER_TIMEOUT);
+        drop(input);
+        let status = end_program(&mut child, said.is_ok())?;
+        let text = said.ok()?;
+        (status.success() || self.is_answer.is_some() && !text.is_empty()).then_some(text)
+    }
+}
+
+/// Ends a program and its children. A program that has answered may first end by itself within
+/// [`EXIT_GRACE_PERIOD`].
+fn end_program(child: &mut Child, done: bool) -> Option<ExitStatus> {
+    let deadline = Instant::now()
+        + if done {
+            EXIT_GRACE_PERIOD
+        } else {
+            Duration::ZERO
+        };
+    loop {
+        match child.try_wait() {
+            Ok(Some(status)) => return Some(status),
+            Ok(None) if Instant::now() < deadline => std::thread::sleep(Duration::from_millis(5)),
+            _ => break,
+        }
+    }
+    // The child is not reaped yet, so the number still belongs to it.
+    let group = rustix::process::Pid::from_raw(i32::try_from(child.id()).ok()?)?;
+    let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
+    child.wait().ok()
+}
+
+/// Returns the first word of a text that looks like a version.
+fn first_version(text: &str) -> Option<String> {
+    let words = text.split(|it: char| it.is_whitespace() || it == '(' || it == ')' || it == ',');
+    let plain = words.map(|it| it.trim_start_matches('v'));
+    let version =
+        |it: &&str| it.contains('.') && it.starts_with(|first: char| first.is_ascii_digit());
+    plain.take(200).find(version).map(str::to_owned)
+}
+
+/// Returns the first program of this name on PATH.
+pub fn program_on_path(name: &str, path: &OsStr) -> Option<PathBuf> {
+    MachineFacts {
+        path: path.to_owned(),
+        home: PathBuf::new(),
+        variables: vec![],
+    }
+    .find_on_path(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn presets_are_found_in_their_order() {
+        let machine = MachineFacts {
+            path: "/nowhere".into(),
+            home: "/nowhere".into(),
+            variables: Vec::new(),
+        };
+        let presets: Vec<&'static Preset> = crate::presets::PRESETS.iter().rev().collect();
+        let found = discover_all(&presets, &machine);
+        assert!(
+            found
+                .iter()
+                .map(|found| found.preset.name)
+                .eq(presets.iter().map(|preset| preset.name))
+        );
+    }
+    use crate::presets;
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    struct World(tempfile::TempDir);
+
+    impl World {
+        fn new() -> World {
+            World(tempfile::tempdir().unwrap())
+        }
+
+        fn machine(&self, variables: &[&str]) -> MachineFacts {
+            // The stand-in programs are shell scripts and need a shell.
+            let path =
+                std::env::join_paths([self.0.path().join("bin"), "/bin".into(), "/usr/bin".into()])
+                    .unwrap();
+            let variables = variables.iter().map(|it| (*it).to_owned()).collect();
+            MachineFacts {
+                path,
+                home: self.0.path().join("home"),
+                variables,
+            }
+        }
+
+        fn file(&self, path: &str, text: &str) -> PathBuf {
+            let path = self.0.path().join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(&path, text).unwrap();
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+            path
+        }
+
+        fn find(&self, preset: &str, variables: &[&str]) -> FoundProgram {
+            discover(
+                presets::find_preset(preset).unwrap().0,
+                &self.machine(variables),
+            )
+        }
+    }
+
+    #[test]
+    fn missing_program_is_reported_with_its_install_command() {
+        let found = World::new().find("gemini", &[]);
+        assert_eq!((found.program, found.version), (None, None));
+        assert_eq!(
+            found.fix.as_deref(),
+            Some("npm install -g @google/gemini-cli")
+        );
+    }
+
+    #[test]
+    fn installed_program_is_reported_with_its_version_and_sign_in() {
+        let world = World::new();
+        let program = world.file("bin/codex", "#!/bin/sh\necho 'codex-cli 0.166.0'\n");
+        let found = world.find("codex-native", &[]);
+        assert_eq!(
+            (found.program, found.version.as_deref()),
+            (Some(program), Some("0.166.0"))
+        );
+        assert_eq!(found.sign_in, SignIn::None);
+        assert!(found.fix.unwrap().contains("codex login"));
+        assert_eq!(
+            world.find("codex-native", &["OPENAI_API_KEY"]).sign_in,
+            SignIn::Key("OPENAI_API_KEY".to_owned())
+        );
+        let file = world.file("home/.codex/auth.json", "{}");
+        let found = world.find("codex-native", &[]);
+        assert_eq!((found.sign_in, found.fix), (SignIn::File(file), None));
+    }
+
+    #[test]
+    fn package_under_its_old_name_is_reported_with_its_new_name() {
+        let world = World::new();
+        let installed = |package: &str, version: &str| {
+            let json = format!("{{\"name\":\"{package}\",\"version\":\"{version}\"}}");
+            world.file(&format!("lib/{package}/package.json"), &json);
+            let target = world.file(
+                &format!("lib/{package}/dist/index.js"),
+                "#!/bin/sh\nsleep 1000\n",
+            );
+            let link = world.0.path().join("bin/codex-acp");
+            fs::create_dir_all(link.parent().unwrap()).unwrap();
+            drop(fs::remove_file(&link));
+            symlink(target, link).unwrap();
+        };
+        installed("@zed-industries/codex-acp", "0.16.0");
+        let found = world.find("codex", &["OPENAI_API_KEY"]);
+        assert_eq!(
+            found.obsolete_program.as_deref(),
+            Some("codex-acp of @zed-industries/codex-acp")
+        );
+        assert_eq!(
+            found.fix.as_deref(),
+            Some("npm install -g @agentclientprotocol/codex-acp")
+        );
+        installed("@agentclientprotocol/codex-acp", "2.6.0");
+        let found = world.find("codex", &["OPENAI_API_KEY"]);
+        assert_eq!(
+            (found.version.as_deref(), found.obsolete_program, found.fix),
+            (Some("2.6.0"), None, None)
+        );
+    }
+
+    #[test]
+    fn program_whose_version_cannot_be_read_has_no_version() {
+        let world = World::new();
+        world.file("bin/qwen", "#!/bin/sh\necho 1.2.3; exit 1\n");
+        assert_eq!(world.find("qwen", &[]).version, None);
+        world.file("bin/qwen", "#!/bin/sh\necho hello there\n");
+        assert_eq!(world.find("qwen", &[]).version, None);
+        assert_eq!(
+            first_version("2.1.197 (Claude Code)").as_deref(),
+            Some("2.1.197")
+        );
+        assert_eq!(
+            first_version("goose version v1.52.0\n").as_deref(),
+            Some("1.52.0")
+        );
+    }
+}

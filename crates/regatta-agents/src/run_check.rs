@@ -1,0 +1,352 @@
+//! Runs a check: a command line, from whose output the beginning and the end are kept.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::process::{Child, Stdio};
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use regatta_engine::ports::agents::{AgentError, CheckCommand, CheckResult, Exit};
+use rustix::event::{PollFd, PollFlags};
+
+use crate::adapter::{
+    AgentsAdapter, RunPhase, end_and_record, end_from_outside, read_phase, reap_shim,
+};
+use crate::environment;
+use crate::process::{MARK_VARIABLE, poll_until};
+use crate::process_tree::ProcessTree;
+use crate::redact::redact_text;
+use crate::run_dir::{
+    InputSource, LaunchKind, LaunchRecord, RunDir, new_launch_mark, write_atomic,
+};
+use crate::sandbox;
+use crate::shim::ShimLimits;
+use crate::shim_protocol::ShimCommand;
+use crate::{errors, sandbox_command};
+
+/// The number of bytes of the output that are kept.
+pub(crate) const MAX_OUTPUT_BYTES: usize = 16 * 1024;
+
+/// The part of [`MAX_OUTPUT_BYTES`] that is kept from the output's beginning.
+const MAX_HEAD_BYTES: usize = 4 * 1024;
+
+/// The time that a check may take to end by itself after its timeout.
+pub(crate) const GRACE_PERIOD: Duration = Duration::from_secs(1);
+
+/// The time that the shim may take beyond the grace period.
+const SHIM_EXIT_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// The interval at which the caller is asked whether it still needs the check.
+const CANCEL_POLL_INTERVAL: Duration = Duration::from_millis(200);
+
+/// A function that reports whether a check is still needed. Without a function the check is always
+/// needed.
+pub(crate) type StillNeeded<'a> = Option<&'a dyn Fn() -> bool>;
+
+/// The reason for reading no more of a check's output.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ReadEnd {
+    /// The output has ended.
+    EndOfOutput,
+    TimedOut,
+    NoLongerNeeded,
+}
+
+/// Runs a check under a shim of its own, so that its time limit holds for every process that it
+/// starts. Returns `None` if the check was no longer needed.
+pub(crate) fn run(
+    adapter: &AgentsAdapter,
+    check: &CheckCommand,
+    wanted: StillNeeded<'_>,
+) -> Result<Option<CheckResult>, AgentError> {
+    let wanted: &dyn Fn() -> bool =
+        &|| !adapter.is_shutting_down.load(Ordering::SeqCst) && wanted.is_none_or(|it| it());
+    if !wanted() {
+        return Ok(None);
+    }
+    let mark =
+        new_launch_mark().map_err(|error| errors::kernel_error("give random bytes", error))?;
+    let path = adapter.checks_path().join(&mark);
+    let dir =
+        RunDir::create(path.clone()).map_err(|error| errors::file_error("create", &path, error))?;
+    let result = run_in(adapter, &dir, &mark, (check, Some(wanted)));
+    drop(fs::remove_dir_all(&dir.0));
+    result
+}
+
+fn run_in(
+    adapter: &AgentsAdapter,
+    dir: &RunDir,
+    mark: &str,
+    (check, wanted): (&CheckCommand, StillNeeded<'_>),
+) -> Result<Option<CheckResult>, AgentError> {
+    let tmp = RunDir::create(dir.path("tmp"))
+        .map_err(|error| errors::file_error("create", &dir.path("tmp"), error))?
+        .0;
+    let shut = sandbox_command::prepare_command_sandbox(adapter, dir, check)?;
+    let prepare = || -> std::io::Result<()> {
+        let record = LaunchRecord {
+            v: 1,
+            mode: LaunchKind::Check,
+            argv: shut.argv(check),
+            dir: std::path::absolute(&check.dir)?,
+            mark: mark.to_owned(),
+            input: InputSource::default(),
+            secrets: vec![],
+            limits: ShimLimits::default(),
+            egress_routes: shut.prepared.egress_routes.clone(),
+            waits_for_shim: false,
+            without_cgroup: true,
+            contact_deadline: None,
+            relay: None,
+            session_facts: None,
+        };
+        write_atomic(&dir.launch_file(), &serde_json::to_vec(&record)?)
+    };
+    prepare().map_err(|error| errors::file_error("write", &dir.launch_file(), error))?;
+    let environment = environment::build(
+        shut.home.as_deref(),
+        &tmp,
+        &shut.environment(check),
+        &[(MARK_VARIABLE, mark.into())],
+    );
+    let now = Instant::now();
+    let deadline = now.checked_add(check.timeout);
+    let mut shim = adapter.spawn_shim(dir, &environment, Stdio::piped())?;
+
+    let mut kept = HeadAndTail::default();
+    let over = match read_output(&mut shim, dir, &mut kept, (deadline, wanted)) {
+        Ok(over) => over,
+        Err(error) => {
+            // Without its lifeline the shim ends the check by itself.
+            drop(shim.stdin.take());
+            reap_shim(shim, false);
+            return Err(error);
+        }
+    };
+    drop(shim.wait());
+    let exit = match read_phase(dir)? {
+        RunPhase::Ended(exit) => exit,
+        _ => {
+            let program = dir.read_program().ok().flatten().map(|it| it.identity);
+            let tree = ProcessTree {
+                program,
+                mark: Some(mark.to_owned()),
+                ..ProcessTree::default()
+            };
+            end_and_record(dir, &tree, Duration::ZERO, &Exit::Lost)?
+        }
+    };
+    if over == ReadEnd::NoLongerNeeded {
+        return Ok(None);
+    }
+    let timed_out = over == ReadEnd::TimedOut;
+    // The store keeps the output, and people and agents read it (S4).
+    let output = redact_text(&kept.into_text());
+    require_sandboxed(CheckResult {
+        exit,
+        has_timed_out: timed_out,
+        output,
+        sandbox: shut.description(),
+    })
+    .map(Some)
+}
+
+/// Returns the result of a check, or an error if its sandbox could not be set up. In that case the
+/// check did not run and its output says nothing about the work.
+pub(crate) fn require_sandboxed(result: CheckResult) -> Result<CheckResult, AgentError> {
+    let Exit::Code(code) = result.exit else {
+        return Ok(result);
+    };
+    let last = result
+        .output
+        .trim_end()
+        .lines()
+        .next_back()
+        .unwrap_or_default();
+    match result
+        .sandbox
+        .as_ref()
+        .and_then(|_| sandbox::failure_reason(code, last))
+    {
+        Some(why) => Err(errors::check_not_sandboxed(&why)),
+        None => Ok(result),
+    }
+}
+
+/// Reads the check's output to its end. Ends the check when its time is up or the caller no longer
+/// needs it.
+fn read_output(
+    shim: &mut Child,
+    dir: &RunDir,
+    kept: &mut HeadAndTail,
+    (deadline, wanted): (Option<Instant>, StillNeeded<'_>),
+) -> Result<ReadEnd, AgentError> {
+    let over = read_output_until(shim, kept, deadline, wanted)?;
+    if over == ReadEnd::EndOfOutput {
+        return Ok(over);
+    }
+    if let Some(control) = &mut shim.stdin {
+        // A shim that has just ended does not read the command and does not need it.
+        drop(
+            ShimCommand::stop_after(GRACE_PERIOD)
+                .to_line()
+                .and_then(|it| control.write_all(&it)),
+        );
+    }
+    if read_output_until(
+        shim,
+        kept,
+        Some(Instant::now() + GRACE_PERIOD + SHIM_EXIT_TIMEOUT),
+        None,
+    )? != ReadEnd::EndOfOutput
+    {
+        match read_phase(dir)? {
+            RunPhase::Running(identity, handle) => end_from_outside(&handle, identity, dir)?,
+            // The shim is this process's child and not yet reaped, so the number still belongs to
+            // it.
+            _ => drop(shim.kill()),
+        }
+    }
+    Ok(over)
+}
+
+/// Reads the output until it ends, the deadline passes or the caller no longer needs the check.
+///
+/// The shim holds the pipe too, so the output ends when the shim ends. A process that the check
+/// left behind delays that only until the shim has ended the process.
+fn read_output_until(
+    shim: &mut Child,
+    kept: &mut HeadAndTail,
+    deadline: Option<Instant>,
+    wanted: StillNeeded<'_>,
+) -> Result<ReadEnd, AgentError> {
+    let Some(output) = &mut shim.stdout else {
+        return Ok(ReadEnd::EndOfOutput);
+    };
+    let mut buffer = [0; 64 * 1024];
+    let mut look_at = wanted.map(|_| Instant::now() + CANCEL_POLL_INTERVAL);
+    loop {
+        // A flood of output is always ready, so the clock is checked in every round.
+        let now = Instant::now();
+        if deadline.is_some_and(|it| it <= now) {
+            return Ok(ReadEnd::TimedOut);
+        }
+        if look_at.is_some_and(|it| it <= now) {
+            if wanted.is_some_and(|it| !it()) {
+                return Ok(ReadEnd::NoLongerNeeded);
+            }
+            look_at = Some(now + CANCEL_POLL_INTERVAL);
+        }
+        let until = [deadline, look_at].into_iter().flatten().min();
+        let ready = poll_until(&mut [PollFd::new(&*output, PollFlags::IN)], until);
+        if !ready.map_err(|error| errors::kernel_error("wait for the check's output", error))? {
+            continue;
+        }
+        match output.read(&mut buffer) {
+            Ok(0) => return Ok(ReadEnd::EndOfOutput),
+            Ok(length) => kept.push(&buffer[..length]),
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(errors::kernel_error("read the check's output", error)),
+        }
+    }
+}
+
+/// The beginning and the end of a stream of any length. A first error is at the beginning and
+/// totals are at the end.
+#[derive(Default)]
+struct HeadAndTail {
+    head: Vec<u8>,
+    tail: Vec<u8>,
+    /// The number of bytes after the head.
+    bytes_after_head: usize,
+}
+
+impl HeadAndTail {
+    fn push(&mut self, bytes: &[u8]) {
+        let (head, rest) = bytes.split_at(bytes.len().min(MAX_HEAD_BYTES - self.head.len()));
+        self.head.extend_from_slice(head);
+        self.bytes_after_head += rest.len();
+        self.tail
+            .extend_from_slice(&rest[rest.len().saturating_sub(MAX_OUTPUT_BYTES)..]);
+        // Bytes are moved only when the tail is twice as long as needed, so that many small writes
+        // cost little.
+        if self.tail.len() > 2 * MAX_OUTPUT_BYTES {
+            self.tail.drain(..self.tail.len() - MAX_OUTPUT_BYTES);
+        }
+    }
+
+    fn into_text(self) -> String {
+        let room = MAX_OUTPUT_BYTES - MAX_HEAD_BYTES;
+        if self.bytes_after_head <= room {
+            let whole = [self.head, self.tail].concat();
+            return last_text(&whole, MAX_OUTPUT_BYTES);
+        }
+        let mark = format!("\n[… {} bytes left out …]\n", self.bytes_after_head - room);
+        let head = first_text(&self.head, MAX_HEAD_BYTES);
+        let end = last_text(
+            &self.tail[self.tail.len().saturating_sub(room)..],
+            room - mark.len(),
+        );
+        format!("{head}{mark}{end}")
+    }
+}
+
+/// Returns the beginning of some bytes as text of at most `max` bytes.
+fn first_text(bytes: &[u8], max: usize) -> String {
+    // The cut may have split a character, whose remaining bytes are dropped.
+    let cut = match std::str::from_utf8(bytes) {
+        Err(error) if error.error_len().is_none() => error.valid_up_to(),
+        _ => bytes.len(),
+    };
+    let text = String::from_utf8_lossy(&bytes[..cut]);
+    // An invalid byte becomes three bytes of text, so the text is cut again.
+    let mut end = text.len().min(max);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    text[..end].to_owned()
+}
+
+/// Returns the end of some bytes as text of at most `max` bytes.
+fn last_text(bytes: &[u8], max: usize) -> String {
+    let broken = bytes
+        .iter()
+        .take(3)
+        .take_while(|byte| (**byte & 0xc0) == 0x80)
+        .count();
+    let text = String::from_utf8_lossy(&bytes[broken..]);
+    let mut start = text.len().saturating_sub(max);
+    while !text.is_char_boundary(start) {
+        start += 1;
+    }
+    text[start..].to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kept_output_is_bounded_and_valid_text() {
+        for (piece, times) in [
+            (&b"line\n"[..], 100_000),
+            ("ä€🦀".as_bytes(), 50_000),
+            (&[0xff; 7], 50_000),
+            (b"short", 1),
+        ] {
+            let mut kept = HeadAndTail::default();
+            kept.push(b"first: ");
+            for _ in 0..times {
+                kept.push(piece);
+            }
+            assert!(kept.tail.capacity() < 8 * MAX_OUTPUT_BYTES);
+            let text = kept.into_text();
+            assert!(text.len() <= MAX_OUTPUT_BYTES, "{}", text.len());
+            assert!(text.starts_with("first: "), "{}", &text[..20]);
+            assert!(text.ends_with(String::from_utf8_lossy(piece).as_ref()));
+            assert_eq!(text.contains("bytes left out"), times > 1);
+            assert!(!text.contains('\u{fffd}') || piece[0] == 0xff);
+        }
+    }
+}

@@ -1,0 +1,98 @@
+//! Translates a sandbox plan into the arguments of bubblewrap.
+//!
+//! Bubblewrap reads the whole list of mounts for each mount that it makes, so unnecessary mounts
+//! are left out.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+use super::mounts::{MountPlan, PathContent};
+
+/// Returns the path of bubblewrap if it is on PATH.
+pub(super) fn find_bubblewrap(path: &[PathBuf]) -> Option<PathBuf> {
+    let candidates = path
+        .iter()
+        .filter(|it| it.is_absolute())
+        .map(|it| it.join("bwrap"));
+    candidates
+        .into_iter()
+        .find(|it| rustix::fs::access(it, rustix::fs::Access::EXEC_OK).is_ok() && it.is_file())
+}
+
+/// A bubblewrap invocation around a program.
+pub(super) struct BubblewrapCommand<'a> {
+    pub(super) program: &'a Path,
+    pub(super) plan: &'a MountPlan,
+    pub(super) has_network: bool,
+    /// The directory in which the program starts.
+    pub(super) working_dir: &'a Path,
+    /// A directory that is always empty.
+    pub(super) empty_dir: &'a Path,
+}
+
+impl BubblewrapCommand<'_> {
+    /// Returns the command line up to the program's own command.
+    pub(super) fn arguments(&self) -> Vec<OsString> {
+        let mut line: Vec<OsString> = vec![self.program.into()];
+        let mut say = |words: &[&dyn AsRef<std::ffi::OsStr>]| {
+            line.extend(words.iter().map(|it| it.as_ref().to_owned()))
+        };
+        // Root gets a user namespace too, because without one it would keep its capabilities.
+        say(&[
+            &"--unshare-user",
+            &"--unshare-pid",
+            &"--unshare-ipc",
+            &"--unshare-uts",
+            &"--unshare-cgroup-try",
+        ]);
+        say(&[&"--cap-drop", &"ALL"]);
+        if !self.has_network {
+            say(&[&"--unshare-net"]);
+        }
+        say(&[&"--proc", &"/proc", &"--dev", &"/dev"]);
+        if rustix::process::getuid().is_root() {
+            // For root, bubblewrap does not protect the contents of these two directories, because
+            // the directories themselves are not writable. It makes the others read-only on its
+            // own.
+            for path in &["/proc/sys", "/proc/fs"].map(Path::new) {
+                say(&[&"--ro-bind", path, path]);
+            }
+        }
+        // /sys contains other mounts and makes the list longer for all later mounts, so it comes
+        // last.
+        let (last, first): (Vec<_>, Vec<_>) = self
+            .plan
+            .places
+            .iter()
+            .partition(|(path, _)| path == Path::new("/sys"));
+        for (path, what) in first.into_iter().chain(last) {
+            match what {
+                PathContent::Read => say(&[&"--ro-bind", path, path]),
+                PathContent::Write => say(&[&"--bind", path, path]),
+                PathContent::WriteFrom(source) => say(&[&"--bind", source, path]),
+                PathContent::Empty if self.contains_mounts(path) => say(&[&"--tmpfs", path]),
+                PathContent::Empty => say(&[&"--ro-bind", &self.empty_dir, path]),
+                PathContent::AlreadyEmpty => say(&[&"--dir", path]),
+                PathContent::Unreadable => say(&[&"--ro-bind", &"/dev/null", path]),
+                PathContent::Link(target) => say(&[&"--symlink", target, path]),
+            }
+        }
+        // A directory becomes read-only only after everything was mounted into it.
+        for (path, what) in &self.plan.places {
+            if *what == PathContent::Empty && self.contains_mounts(path) {
+                say(&[&"--remount-ro", path]);
+            }
+        }
+        say(&[&"--remount-ro", &"/", &"--chdir", &self.working_dir, &"--"]);
+        line
+    }
+
+    /// Returns whether other places lie in an otherwise empty directory. Such a directory needs a
+    /// mount of its own.
+    fn contains_mounts(&self, dir: &Path) -> bool {
+        self.plan
+            .places
+            .iter()
+            .any(|(path, _)| path != dir && path.starts_with(dir))
+    }
+}

@@ -1,0 +1,396 @@
+//! The init process of a sandbox: it restricts itself, checks the restrictions and becomes the
+//! program.
+//!
+//! It runs before the program and knows only its settings file. It has one thread, because the
+//! kernel allows only single-threaded processes to create user namespaces.
+
+use std::ffi::OsString;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::net::UdpSocket;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, ExitStatus};
+
+use rustix::io::Errno;
+use rustix::process::{Resource, Rlimit, WaitOptions, setrlimit, wait};
+use rustix::thread::{
+    CapabilitySet, CapabilitySets, capability_is_in_bounding_set, set_capabilities,
+};
+
+use super::seccomp::AllowedSockets;
+use super::{InitSettings, SandboxMechanism, landlock_rules, namespaces, seccomp};
+use crate::egress::send_sockets;
+
+/// The exit code of a start that failed because the sandbox could not be set up.
+pub const SANDBOX_FAILED_EXIT_CODE: u8 = 125;
+
+/// The placeholder for a program: only the checks run and nothing is started.
+pub(super) const VERIFY_ONLY: &str = "@verify";
+
+/// Returns variables that keep the waiting processes small, because the allocator would otherwise
+/// use pages of 2 MiB. The init process gets them, and they are removed for the program.
+pub(super) fn allocator_settings() -> [(&'static str, &'static str); 2] {
+    [("MIMALLOC_ALLOW_THP", "0"), ("MIMALLOC_PURGE_DELAY", "0")]
+}
+
+/// The prefix of the line that gives the reason for a failed sandbox.
+const NOT_CONFINED_PREFIX: &str = "regatta: not confined: ";
+/// The prefix of the line that gives the reason for a program that could not be started.
+const NOT_STARTED_PREFIX: &str = "regatta: not started: ";
+
+/// Returns the reason for a failed start, if the exit code and the last line of standard error
+/// report one.
+pub fn failure_reason(code: i32, last_line: &str) -> Option<String> {
+    if code != i32::from(SANDBOX_FAILED_EXIT_CODE) {
+        return None;
+    }
+    let reason = last_line
+        .strip_prefix(NOT_CONFINED_PREFIX)
+        .map(|it| format!("The sandbox could not be set up: {it}"));
+    reason.or_else(|| {
+        last_line
+            .strip_prefix(NOT_STARTED_PREFIX)
+            .map(str::to_owned)
+    })
+}
+
+/// Runs one step: `STEP SETTINGS-FILE -- PROGRAM ARGUMENTS…`, which `prepare` puts before the
+/// program's command line.
+pub fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
+    let arguments: Vec<OsString> = arguments.collect();
+    let [step, order_file, dashes, program @ ..] = arguments.as_slice() else {
+        return usage();
+    };
+    if dashes != "--" || program.is_empty() {
+        return usage();
+    }
+    let done = match step.to_str() {
+        Some("enter") => run_outer_step(Path::new(order_file), program),
+        Some("init") => run_namespace_step(Path::new(order_file), program),
+        Some("inside") => run_inner_step(Path::new(order_file), program),
+        _ => return usage(),
+    };
+    done.unwrap_or_else(|why| {
+        drop(writeln!(io::stderr(), "{why}"));
+        ExitCode::from(SANDBOX_FAILED_EXIT_CODE)
+    })
+}
+
+fn usage() -> ExitCode {
+    drop(writeln!(
+        io::stderr(),
+        "{NOT_CONFINED_PREFIX}this is an internal step of Regatta, not a command."
+    ));
+    ExitCode::from(SANDBOX_FAILED_EXIT_CODE)
+}
+
+fn not_confined(why: String) -> String {
+    format!("{NOT_CONFINED_PREFIX}{why}.")
+}
+
+fn read_settings(order_file: &Path) -> Result<InitSettings, String> {
+    let order = fs::read(order_file).map_err(|error| error.to_string());
+    let order = order.and_then(|it| serde_json::from_slice(&it).map_err(|error| error.to_string()));
+    order
+        .map_err(|error| not_confined(format!("{} cannot be read ({error})", order_file.display())))
+}
+
+/// Reads the settings for the last time. The file names hidden paths, so it is removed if the
+/// program may start.
+fn read_and_remove_settings(
+    order_file: &Path,
+    program: &[OsString],
+) -> Result<InitSettings, String> {
+    let order = read_settings(order_file)?;
+    if order.waits_for_shim && !is_verify_only(program) {
+        let gone = fs::remove_file(order_file);
+        gone.map_err(|error| {
+            not_confined(format!(
+                "{} cannot be removed ({error})",
+                order_file.display()
+            ))
+        })?;
+    }
+    Ok(order)
+}
+
+/// Creates the namespaces and waits for the process in them.
+fn run_outer_step(order_file: &Path, program: &[OsString]) -> Result<ExitCode, String> {
+    let order = read_settings(order_file)?;
+    let mut second: Vec<OsString> = ["confine", "init"].map(OsString::from).to_vec();
+    second.extend([order_file.into(), "--".into()]);
+    second.extend_from_slice(program);
+    namespaces::run_in_namespaces(order.network, &second)
+        .map(exit_code)
+        .map_err(not_confined)
+}
+
+/// Runs as process number 1 in the namespaces: builds the file system, drops capabilities, starts
+/// the program and reaps.
+fn run_namespace_step(order_file: &Path, program: &[OsString]) -> Result<ExitCode, String> {
+    let order = read_and_remove_settings(order_file, program)?;
+    namespaces::build_root(&order.plan, &order.root, &order.dir).map_err(not_confined)?;
+    if !order.network {
+        namespaces::bring_up_loopback().map_err(not_confined)?;
+    }
+    restrict_process(&order).map_err(not_confined)?;
+    if is_verify_only(program) {
+        return Ok(ExitCode::SUCCESS);
+    }
+    hand_over_sockets(&order).map_err(not_confined)?;
+    let child = program_command(program)
+        .spawn()
+        .map_err(|error| not_started(program, &error))?;
+    let pid = child.id();
+    loop {
+        match wait(WaitOptions::empty()) {
+            Ok(Some((reaped, status))) if reaped.as_raw_nonzero().get().unsigned_abs() == pid => {
+                let code = status
+                    .exit_status()
+                    .or_else(|| status.terminating_signal().map(|it| it + 128));
+                return Ok(ExitCode::from(
+                    u8::try_from(code.unwrap_or(255)).unwrap_or(255),
+                ));
+            }
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(error) => {
+                return Err(not_confined(format!(
+                    "the program could not be waited for ({error})"
+                )));
+            }
+        }
+    }
+}
+
+/// Becomes the program. Bubblewrap around this process, or Landlock, does the rest.
+fn run_inner_step(order_file: &Path, program: &[OsString]) -> Result<ExitCode, String> {
+    let order = read_and_remove_settings(order_file, program)?;
+    std::env::set_current_dir(&order.dir).map_err(|error| {
+        not_confined(format!(
+            "{} cannot be entered ({error})",
+            order.dir.display()
+        ))
+    })?;
+    restrict_process(&order).map_err(not_confined)?;
+    if is_verify_only(program) {
+        return Ok(ExitCode::SUCCESS);
+    }
+    hand_over_sockets(&order).map_err(not_confined)?;
+    Err(not_started(program, &program_command(program).exec()))
+}
+
+/// Passes the shim the sockets that are the program's only network access, and waits until the shim
+/// lets it continue.
+fn hand_over_sockets(order: &InitSettings) -> Result<(), String> {
+    order
+        .shim
+        .as_ref()
+        .map_or(Ok(()), |(socket, inside)| send_sockets(socket, inside))
+}
+
+fn is_verify_only(program: &[OsString]) -> bool {
+    matches!(program, [word] if word == VERIFY_ONLY)
+}
+
+fn program_command(program: &[OsString]) -> Command {
+    let mut command = Command::new(&program[0]);
+    command.args(&program[1..]);
+    for (name, _) in allocator_settings() {
+        command.env_remove(name);
+    }
+    // The allocator has turned one of these settings into a setting of the process, which children
+    // inherit.
+    let _ = rustix::thread::disable_transparent_huge_pages(false);
+    command
+}
+
+fn not_started(program: &[OsString], error: &io::Error) -> String {
+    let name = PathBuf::from(&program[0]);
+    let what = crate::errors::not_executable(&name, error);
+    if error.kind() == io::ErrorKind::NotFound || error.kind() == io::ErrorKind::PermissionDenied {
+        return format!(
+            "{NOT_STARTED_PREFIX}{what} If the program exists outside the sandbox, add its \
+            directory to the agent's `read` list."
+        );
+    }
+    format!("{NOT_STARTED_PREFIX}{what}")
+}
+
+/// Returns the exit code as a shell reports it: 128 and the number for a signal.
+fn exit_code(status: ExitStatus) -> ExitCode {
+    use std::os::unix::process::ExitStatusExt;
+    let code = status
+        .code()
+        .or_else(|| status.signal().map(|it| it + 128))
+        .unwrap_or(255);
+    ExitCode::from(u8::try_from(code).unwrap_or(255))
+}
+
+/// Applies all restrictions that a process can apply to itself, and runs the checks.
+fn restrict_process(order: &InitSettings) -> Result<(), String> {
+    set_resource_limits(order)?;
+    drop_capabilities()?;
+    rustix::thread::set_no_new_privs(true)
+        .map_err(|error| format!("the privileges could not be dropped ({error})"))?;
+    let landlock = order.mechanism == SandboxMechanism::Landlock;
+    if landlock {
+        landlock_rules::restrict_files(&order.plan)?;
+    } else {
+        landlock_rules::restrict_signals_and_sockets()?;
+    }
+    // In a network namespace of its own a program may use internet sockets. Without a namespace and
+    // a network it may not.
+    seccomp::install_filters(AllowedSockets {
+        allows_internet: order.network || !landlock,
+        allows_unix: !landlock,
+    })?;
+    check_restrictions(order)
+}
+
+fn set_resource_limits(order: &InitSettings) -> Result<(), String> {
+    let limits = &order.limits;
+    let resources = [
+        (Resource::Nproc, limits.processes),
+        (Resource::Data, limits.memory),
+        (Resource::Fsize, limits.file_size),
+        // A core file would contain the program's secrets.
+        (Resource::Core, Some(0)),
+    ];
+    for (resource, most) in resources {
+        let Some(most) = most else { continue };
+        // A limit that is already lower stays.
+        let now = rustix::process::getrlimit(resource);
+        let most = now.maximum.map_or(most, |it| it.min(most));
+        setrlimit(
+            resource,
+            Rlimit {
+                current: Some(most),
+                maximum: Some(most),
+            },
+        )
+        .map_err(|error| format!("a limit could not be set ({error})"))?;
+    }
+    Ok(())
+}
+
+/// Drops for good the capabilities of root or of the creator of a namespace.
+fn drop_capabilities() -> Result<(), String> {
+    let say = |error: Errno| format!("the capabilities could not be dropped ({error})");
+    for number in 0..64 {
+        let power = CapabilitySet::from_bits_retain(1 << number);
+        // The first capability that the kernel does not know ends the list. A process without
+        // SETPCAP cannot remove any, but then it has none either.
+        match capability_is_in_bounding_set(power) {
+            Ok(true) => match rustix::thread::remove_capability_from_bounding_set(power) {
+                Ok(()) | Err(Errno::PERM) => {}
+                Err(error) => return Err(say(error)),
+            },
+            Ok(false) => {}
+            Err(_) => break,
+        }
+    }
+    rustix::thread::clear_ambient_capability_set().map_err(say)?;
+    let none = CapabilitySet::empty();
+    set_capabilities(
+        None,
+        CapabilitySets {
+            effective: none,
+            permitted: none,
+            inheritable: none,
+        },
+    )
+    .map_err(say)
+}
+
+/// Tries what must be impossible and what must be possible in the sandbox (S11).
+fn check_restrictions(order: &InitSettings) -> Result<(), String> {
+    let powers = rustix::thread::capabilities(None)
+        .map_err(|error| format!("the capabilities cannot be listed ({error})"))?;
+    if !powers.permitted.is_empty() || !rustix::thread::no_new_privs().unwrap_or(false) {
+        return Err("the process kept capabilities of root".to_owned());
+    }
+    if rustix::process::getuid().is_root()
+        && capability_is_in_bounding_set(CapabilitySet::SYS_ADMIN) != Ok(false)
+    {
+        return Err("a program run by root could regain its capabilities".to_owned());
+    }
+    // Root owns these files even without capabilities. Opening them changes nothing.
+    let settings = [
+        "/proc/sys/kernel/core_pattern",
+        "/proc/sysrq-trigger",
+        "/proc/irq/default_smp_affinity",
+        "/sys/kernel/mm/transparent_hugepage/enabled",
+    ];
+    if let Some(path) = settings
+        .iter()
+        .find(|it| OpenOptions::new().write(true).open(it).is_ok())
+    {
+        return Err(format!("{path} could still be written"));
+    }
+    let checks = &order.checks;
+    if let Some(path) = checks.closed.iter().find(|it| File::open(it).is_ok()) {
+        return Err(format!("{} could still be read", path.display()));
+    }
+    // Each start uses its own file name, because attempts of one agent share a home and have the
+    // same process number inside.
+    let name = crate::run_dir::new_launch_mark()
+        .map_err(|error| format!("random bytes could not be read ({error})"))?;
+    let make_file =
+        |dir: &Path| create_and_remove_file(&dir.join(format!(".regatta-check-{name}")));
+    if let Some(dir) = checks.unwritable.iter().find(|it| make_file(it).is_ok()) {
+        return Err(format!("{} could still be written", dir.display()));
+    }
+    for dir in &checks.writable {
+        make_file(dir)
+            .map_err(|error| format!("{} could not be written ({error})", dir.display()))?;
+    }
+    for dir in &checks.readable {
+        fs::read_dir(dir)
+            .map_err(|error| format!("{} could not be read ({error})", dir.display()))?;
+    }
+    if !order.network && has_internet_route() {
+        return Err("the network could still be reached".to_owned());
+    }
+    if !order.network && order.mechanism != SandboxMechanism::Landlock {
+        check_only_loopback()?;
+    }
+    Ok(())
+}
+
+/// Verifies that every route of the network leads to the loopback interface. The list of interfaces
+/// would prove nothing, because some kernels put tunnels without an address into every network.
+fn check_only_loopback() -> Result<(), String> {
+    let read = |name: &str| match fs::read_to_string(format!("/proc/self/net/{name}")) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(format!(
+            "the routes of the sandbox cannot be listed ({error})"
+        )),
+        text => Ok(text.unwrap_or_default()),
+    };
+    let (four, six) = (read("route")?, read("ipv6_route")?);
+    // The interface is the first field of an IPv4 line, below a heading, and the last field of an
+    // IPv6 line.
+    let four = four
+        .lines()
+        .skip(1)
+        .filter_map(|it| it.split_whitespace().next());
+    let six = six.lines().filter_map(|it| it.split_whitespace().last());
+    match four.chain(six).find(|it| *it != "lo") {
+        Some(name) => Err(format!(
+            "the network of the sandbox has a route through {name}"
+        )),
+        None => Ok(()),
+    }
+}
+
+/// Creates a file and removes it.
+fn create_and_remove_file(path: &Path) -> io::Result<()> {
+    OpenOptions::new().write(true).create_new(true).open(path)?;
+    fs::remove_file(path)
+}
+
+/// Returns whether there is a route to the internet. Connecting such a socket only chooses a route
+/// and sends nothing.
+fn has_internet_route() -> bool {
+    UdpSocket::bind("0.0.0.0:0").is_ok_and(|it| it.connect("192.0.2.1:9").is_ok())
+}

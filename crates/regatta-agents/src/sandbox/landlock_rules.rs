@@ -1,0 +1,189 @@
+//! Restricts a process and its descendants with Landlock, the kernel's own rules about files.
+
+use std::fs;
+use std::path::Path;
+
+use landlock::{
+    ABI, Access, AccessFs, BitFlags, CompatLevel, Compatible, PathBeneath, PathFd, Ruleset,
+    RulesetAttr, RulesetCreated, RulesetCreatedAttr, Scope,
+};
+
+use super::mounts::{MountPlan, PathContent};
+
+/// The rights that are requested. Older kernels know fewer; see [`MIN_ABI`].
+const REQUESTED_ABI: ABI = ABI::V6;
+
+/// The minimum version. Before it, a file that cannot be opened could still be truncated.
+const MIN_ABI: ABI = ABI::V3;
+
+/// The devices that any program may use.
+const DEVICES: [&str; 6] = [
+    "/dev/null",
+    "/dev/zero",
+    "/dev/full",
+    "/dev/random",
+    "/dev/urandom",
+    "/dev/tty",
+];
+
+/// Returns the kernel's version of Landlock as far as it matters here: 0 (none), 1, 3, 5 or 6.
+pub(super) fn landlock_version() -> u32 {
+    let knows = |access: BitFlags<AccessFs>| {
+        let ruleset = Ruleset::default()
+            .set_compatibility(CompatLevel::HardRequirement)
+            .handle_access(access);
+        ruleset.and_then(Ruleset::create).is_ok()
+    };
+    let scopes = || {
+        let ruleset = Ruleset::default()
+            .set_compatibility(CompatLevel::HardRequirement)
+            .scope(Scope::from_all(ABI::V6));
+        ruleset.and_then(Ruleset::create).is_ok()
+    };
+    if scopes() {
+        6
+    } else if knows(AccessFs::from_all(ABI::V5)) {
+        5
+    } else if knows(AccessFs::from_all(MIN_ABI)) {
+        3
+    } else if knows(AccessFs::from_all(ABI::V1)) {
+        1
+    } else {
+        0
+    }
+}
+
+/// Restricts this process with rules alone, without namespaces.
+pub(super) fn restrict_files(plan: &MountPlan) -> Result<(), String> {
+    let say =
+        |error: &dyn std::fmt::Display| format!("the rules of Landlock could not be set ({error})");
+    if landlock_version() < MIN_ABI as u32 {
+        return Err(format!(
+            "Landlock is version {} here and {} is needed (Linux 6.2)",
+            landlock_version(),
+            MIN_ABI as u32
+        ));
+    }
+    let ruleset = Ruleset::default()
+        .handle_access(AccessFs::from_all(REQUESTED_ABI))
+        .and_then(|it| it.scope(Scope::from_all(REQUESTED_ABI)))
+        .and_then(Ruleset::create)
+        .map_err(|error| say(&error))?;
+    let mut rules = LandlockRules {
+        ruleset: Some(ruleset),
+        plan,
+    };
+    for (path, what) in &plan.places {
+        match what {
+            PathContent::Read => rules.grant(path, AccessFs::from_read(REQUESTED_ABI))?,
+            PathContent::Write => rules.grant(path, AccessFs::from_all(REQUESTED_ABI))?,
+            // A link is not a file of its own, and a directory cannot appear elsewhere without a
+            // mount.
+            PathContent::WriteFrom(_)
+            | PathContent::Empty
+            | PathContent::AlreadyEmpty
+            | PathContent::Unreadable
+            | PathContent::Link(_) => {}
+        }
+    }
+    // /proc shows all processes but no secrets. The private parts of a process are protected by the
+    // kernel's rules about tracing, which Landlock makes stricter.
+    rules.add(Path::new("/proc"), AccessFs::from_read(REQUESTED_ABI))?;
+    for device in DEVICES {
+        if Path::new(device).exists() {
+            rules.add(
+                Path::new(device),
+                AccessFs::ReadFile | AccessFs::WriteFile | AccessFs::IoctlDev,
+            )?;
+        }
+    }
+    let ruleset = rules
+        .ruleset
+        .ok_or("the rules of Landlock are missing after an error")?;
+    let status = ruleset.restrict_self().map_err(|error| say(&error))?;
+    if status.ruleset == landlock::RulesetStatus::NotEnforced {
+        return Err("Landlock did not enforce its rules".to_owned());
+    }
+    Ok(())
+}
+
+/// Limits signals and abstract sockets to processes in the same sandbox. Returns whether the kernel
+/// supports that.
+pub(super) fn restrict_signals_and_sockets() -> Result<bool, String> {
+    if landlock_version() < 6 {
+        return Ok(false);
+    }
+    let ruleset = Ruleset::default()
+        .scope(Scope::from_all(REQUESTED_ABI))
+        .and_then(Ruleset::create);
+    let done = ruleset.and_then(RulesetCreated::restrict_self);
+    done.map(|_| true)
+        .map_err(|error| format!("the scope of Landlock could not be set ({error})"))
+}
+
+struct LandlockRules<'a> {
+    ruleset: Option<RulesetCreated>,
+    plan: &'a MountPlan,
+}
+
+impl LandlockRules<'_> {
+    /// Grants access to a directory, or to all parts of it that are not hidden. A rule cannot take
+    /// away access that a rule above it has granted.
+    fn grant(&mut self, path: &Path, access: BitFlags<AccessFs>) -> Result<(), String> {
+        let hidden = |path: &Path| {
+            let mut places = self.plan.places.iter();
+            places.any(|(place, what)| {
+                matches!(
+                    what,
+                    PathContent::Empty | PathContent::Unreadable | PathContent::WriteFrom(_)
+                ) && place.starts_with(path)
+            })
+        };
+        if !hidden(path) {
+            return self.add(path, access);
+        }
+        let entries = fs::read_dir(path)
+            .map_err(|error| format!("{} cannot be listed ({error})", path.display()))?;
+        for entry in entries.flatten() {
+            let own = self
+                .plan
+                .places
+                .iter()
+                .any(|(place, _)| *place == entry.path());
+            let link = entry.file_type().map_or(true, |it| it.is_symlink());
+            if !own && !link {
+                self.grant(&entry.path(), access)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn add(&mut self, path: &Path, access: BitFlags<AccessFs>) -> Result<(), String> {
+        let say = |error: &dyn std::fmt::Display| {
+            format!(
+                "the rule for {} could not be added ({error})",
+                path.display()
+            )
+        };
+        // A path that was removed or is inaccessible needs no rule.
+        let Ok(fd) = PathFd::new(path) else {
+            return Ok(());
+        };
+        let is_dir = fs::metadata(path).is_ok_and(|it| it.is_dir());
+        let access = if is_dir {
+            access
+        } else {
+            access & AccessFs::from_file(REQUESTED_ABI)
+        };
+        let ruleset = self
+            .ruleset
+            .take()
+            .ok_or("the rules of Landlock are missing after an error")?;
+        self.ruleset = Some(
+            ruleset
+                .add_rule(PathBeneath::new(fd, access))
+                .map_err(|error| say(&error))?,
+        );
+        Ok(())
+    }
+}

@@ -1,0 +1,612 @@
+//! Sandboxes an agent's program and verifies the sandbox before the program starts (S6, S11).
+//!
+//! ```text
+//! prepare:      choose a mechanism → plan the mounts → write the settings, build the command
+//! prefix init process: [bubblewrap | own namespaces | nothing] → limits, rules, filter → checks →
+//! wait for the shim → exec
+//! ```
+//!
+//! [`plan`] lists the visible parts of the file system. [`bubblewrap`], [`namespaces`] and
+//! [`landlock_rules`] are the three mechanisms, in the order of preference. [`seccomp`] refuses
+//! system calls that none of them covers. [`stage`] is the init process, which sets up its own
+//! sandbox, checks it and becomes the program. [`probe`] finds out which mechanisms work on this
+//! machine, and [`messages`] holds the messages.
+//!
+//! The init process tries inside the sandbox what must be impossible there, and starts nothing if
+//! any of it is possible. No mechanism knows host names. A program that may reach only some hosts
+//! therefore has no network at all, and a proxy in its shim connects it to these hosts (see
+//! [`crate::egress`]).
+
+mod bubblewrap;
+mod init;
+mod landlock_rules;
+mod messages;
+mod mounts;
+mod namespaces;
+mod probe;
+mod seccomp;
+
+use std::ffi::OsString;
+use std::fmt;
+use std::fs::{self, DirBuilder};
+use std::io;
+use std::net::SocketAddr;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+
+use regatta_core::agent::SandboxLevel;
+use regatta_engine::ports::agents::AgentError;
+use serde::{Deserialize, Serialize};
+
+use crate::egress::{EgressRoutes, socket_in};
+use crate::run_dir::{write_atomic, write_unsynced};
+use mounts::{MountPlan, PathContent};
+
+pub use init::{SANDBOX_FAILED_EXIT_CODE, failure_reason, main};
+pub use mounts::user_homes;
+pub use probe::{MechanismFinding, SandboxReport, detect_mechanisms};
+
+/// A sandbox mechanism.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SandboxMechanism {
+    /// The program `bwrap`.
+    Bubblewrap,
+    /// User, mount and process namespaces that Regatta creates itself.
+    Namespaces,
+    /// The kernel's rules about files, and a filter of system calls.
+    Landlock,
+}
+
+impl SandboxMechanism {
+    /// All mechanisms in the order in which they are tried.
+    pub const ALL: [SandboxMechanism; 3] = [
+        SandboxMechanism::Bubblewrap,
+        SandboxMechanism::Namespaces,
+        SandboxMechanism::Landlock,
+    ];
+}
+
+impl fmt::Display for SandboxMechanism {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(match self {
+            SandboxMechanism::Bubblewrap => "bubblewrap",
+            SandboxMechanism::Namespaces => "own namespaces",
+            SandboxMechanism::Landlock => "Landlock and seccomp",
+        })
+    }
+}
+
+/// The program's access to the network.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum NetworkAccess {
+    Allowed,
+    /// No network, not even this machine's loopback.
+    None,
+    /// Only these hosts, through a proxy in the shim. It needs a network namespace, so Landlock
+    /// alone cannot provide it.
+    Only(Vec<String>),
+}
+
+impl NetworkAccess {
+    /// Returns the network access that a profile's settings mean at a level. A list of hosts allows
+    /// only these hosts. Without a list, `strict` has no network unless the profile allows it, and
+    /// the other levels have one unless the profile forbids it.
+    pub fn from_profile(
+        level: SandboxLevel,
+        said: Option<bool>,
+        hosts: &[String],
+    ) -> NetworkAccess {
+        if !hosts.is_empty() {
+            return NetworkAccess::Only(hosts.to_vec());
+        }
+        if said.unwrap_or(level != SandboxLevel::Strict) {
+            NetworkAccess::Allowed
+        } else {
+            NetworkAccess::None
+        }
+    }
+
+    fn allowed_hosts(&self) -> &[String] {
+        match self {
+            NetworkAccess::Only(hosts) => hosts,
+            NetworkAccess::Allowed | NetworkAccess::None => &[],
+        }
+    }
+}
+
+/// The resource limits of a program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ResourceLimits {
+    /// Processes and threads. With namespaces this counts only the program's own; otherwise it is
+    /// added to the user's current number.
+    pub processes: Option<u64>,
+    /// Bytes of private memory of each process. The size of the address space is not a useful
+    /// measure, because every JavaScript engine reserves more of it than the machine has memory.
+    pub memory: Option<u64>,
+    /// The maximum size of a file in bytes.
+    pub file_size: Option<u64>,
+}
+
+impl Default for ResourceLimits {
+    fn default() -> ResourceLimits {
+        ResourceLimits {
+            processes: Some(4096),
+            memory: None,
+            file_size: Some(16 << 30),
+        }
+    }
+}
+
+/// A program and the sandbox that it should get. All paths are absolute.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SandboxSpec {
+    pub level: SandboxLevel,
+    /// Set if a person requested this level. If no mechanism works, a requested level is an error,
+    /// and a default level falls back to no sandbox with a warning.
+    pub is_requested: bool,
+    /// The only mechanism to use, if one is named.
+    pub mechanism: Option<SandboxMechanism>,
+    pub network: NetworkAccess,
+    /// The URL of the daemon's tools, which the program can reach whatever its network is.
+    pub tools_url: Option<String>,
+    pub limits: ResourceLimits,
+    /// The program's name or path, which must be visible in the sandbox.
+    pub program: String,
+    /// The directories of the child's PATH.
+    pub search_path: Vec<PathBuf>,
+    /// Set if the init process waits for the shim before it becomes the program, so that the shim
+    /// can work in parallel. It needs namespaces.
+    pub waits_for_shim: bool,
+    /// The regatta program, which runs its init process inside the sandbox.
+    pub regatta_exe: PathBuf,
+    /// The data directory. It is hidden except for the paths below.
+    pub data_dir: PathBuf,
+    /// The run directory, which the program does not see.
+    pub run_dir: PathBuf,
+    /// The workspace. The program may write to it, to the agent's home, its temporary files and its
+    /// outbox.
+    pub workspace: PathBuf,
+    /// The directory in the workspace in which the program starts, if it is not the root.
+    pub start_dir: Option<PathBuf>,
+    pub home: PathBuf,
+    pub tmp: PathBuf,
+    pub outbox: PathBuf,
+    /// The objects of the project's vault, readable.
+    pub vault_objects: Option<PathBuf>,
+    /// Readable files of the run directory, such as the prompt.
+    pub input_files: Vec<PathBuf>,
+    /// The user's own homes, as [`user_homes`] finds them. They are hidden except for their
+    /// toolchains.
+    pub user_homes: Vec<PathBuf>,
+    /// The user's repositories, which are hidden.
+    pub hidden_paths: Vec<PathBuf>,
+    /// The additional paths of the agent's profile.
+    pub read_paths: Vec<PathBuf>,
+    pub write_paths: Vec<PathBuf>,
+}
+
+/// A prepared sandbox and the way to start the program in it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PreparedSandbox {
+    /// The arguments before the program's own command line. Empty without a sandbox.
+    pub argv_prefix: Vec<OsString>,
+    /// Additional variables, with which the program finds its tools.
+    pub env: Vec<(String, String)>,
+    /// A sentence that describes the sandbox.
+    pub description: String,
+    /// Sentences about missing protection, for `status` and `probe`.
+    pub warnings: Vec<String>,
+    pub mechanism: Option<SandboxMechanism>,
+    /// The egress routes of a program without a network. A [`crate::egress::Gate`] must serve them
+    /// in the program's directory for temporary files, or the program does not start.
+    pub egress_routes: Option<EgressRoutes>,
+    /// Set if the program waits for such a gate, with or without routes.
+    pub waits_for_shim: bool,
+}
+
+/// The settings that the init process reads from the program's directory for temporary files. They
+/// name hidden paths, so an init process that waits for the shim removes the file before the
+/// program starts.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct InitSettings {
+    v: u32,
+    mechanism: SandboxMechanism,
+    plan: MountPlan,
+    network: bool,
+    limits: ResourceLimits,
+    dir: PathBuf,
+    checks: SandboxChecks,
+    /// The socket of the shim, and the addresses on which the sockets for the shim listen.
+    shim: Option<(PathBuf, Vec<SocketAddr>)>,
+    #[serde(rename = "held")]
+    waits_for_shim: bool,
+    /// The directory over which namespaces mount their root.
+    root: PathBuf,
+}
+
+/// The file name of the settings in the program's directory for temporary files.
+const SETTINGS_FILE: &str = ".regatta-confine.json";
+
+/// The tests that the init process makes before it becomes the program.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+struct SandboxChecks {
+    /// Files that exist outside and must not be readable.
+    closed: Vec<PathBuf>,
+    /// Directories in which no file can be created.
+    unwritable: Vec<PathBuf>,
+    /// Directories in which a file can be created.
+    writable: Vec<PathBuf>,
+    /// Directories that can be listed.
+    readable: Vec<PathBuf>,
+}
+
+/// Chooses a mechanism, writes the settings of the sandbox and returns the way to start the
+/// program.
+pub fn prepare(confine: &SandboxSpec) -> Result<PreparedSandbox, AgentError> {
+    if confine.level == SandboxLevel::Off {
+        if let NetworkAccess::Only(_) = confine.network {
+            return Err(messages::allow_list_without_sandbox());
+        }
+        let warning = "This agent has no sandbox: it can do everything that you can do.".to_owned();
+        return Ok(PreparedSandbox {
+            description: "no sandbox".to_owned(),
+            warnings: vec![warning],
+            ..PreparedSandbox::default()
+        });
+    }
+    let report = detect_mechanisms(&confine.regatta_exe);
+    let Some(mechanism) = choose_mechanism(confine, &report)? else {
+        let warning =
+            messages::no_mechanism_works(level_name(confine.level), &report.problems()).message;
+        let description = "no sandbox, because no mechanism works on this machine".to_owned();
+        return Ok(PreparedSandbox {
+            description,
+            warnings: vec![warning],
+            ..PreparedSandbox::default()
+        });
+    };
+    prepare_with(confine, mechanism)
+}
+
+/// Returns the mechanism to use, or `None` if the default level is not available.
+fn choose_mechanism(
+    confine: &SandboxSpec,
+    report: &SandboxReport,
+) -> Result<Option<SandboxMechanism>, AgentError> {
+    if let Some(named) = confine.mechanism {
+        return match report.finding(named).and_then(|it| it.problem.clone()) {
+            Some(why) => Err(messages::mechanism_does_not_work(named, &why)),
+            None => Ok(Some(named)),
+        };
+    }
+    match report.best_mechanism() {
+        Some(mechanism) => Ok(Some(mechanism)),
+        None if confine.is_requested || !confine.network.allowed_hosts().is_empty() => Err(
+            messages::no_mechanism_works(level_name(confine.level), &report.problems()),
+        ),
+        None => Ok(None),
+    }
+}
+
+/// Prepares the sandbox with this mechanism, without testing whether it works.
+fn prepare_with(
+    confine: &SandboxSpec,
+    mechanism: SandboxMechanism,
+) -> Result<PreparedSandbox, AgentError> {
+    // A program with a network needs no egress routes. Landlock gives a program no loopback of its
+    // own, so it cannot have any.
+    let ways = match confine.network {
+        NetworkAccess::Only(_) if mechanism == SandboxMechanism::Landlock => {
+            return Err(messages::landlock_has_no_allow_list());
+        }
+        NetworkAccess::Only(_) | NetworkAccess::None if mechanism != SandboxMechanism::Landlock => {
+            EgressRoutes::new(
+                confine.network.allowed_hosts(),
+                confine.tools_url.as_deref(),
+            )
+            .map_err(|why| messages::invalid_host(&why))?
+        }
+        _ => None,
+    };
+    let plan = mounts::plan_mounts(confine)?;
+    let order_file = confine.tmp.join(SETTINGS_FILE);
+    let network = confine.network == NetworkAccess::Allowed;
+    let begins = confine.start_dir.as_ref().unwrap_or(&confine.workspace);
+    let dir =
+        fs::canonicalize(begins).map_err(|error| messages::path_not_accessible(begins, error))?;
+    let mut limits = confine.limits;
+    limits.processes = limits.processes.map(|it| {
+        it + if mechanism == SandboxMechanism::Landlock {
+            count_user_threads()
+        } else {
+            0
+        }
+    });
+    // Landlock leaves no socket through which the init process could reach the shim.
+    let held = confine.waits_for_shim && mechanism != SandboxMechanism::Landlock;
+    let inside = ways.as_ref().map(EgressRoutes::inner_addresses);
+    let shim =
+        (held || inside.is_some()).then(|| (socket_in(&confine.tmp), inside.unwrap_or_default()));
+    let checks = plan_checks(confine, &plan);
+    let root = create_root(&confine.run_dir)
+        .map_err(|error| messages::file_error("create", &confine.run_dir, error))?;
+    let order = InitSettings {
+        v: 1,
+        mechanism,
+        network,
+        limits,
+        dir: dir.clone(),
+        checks,
+        shim,
+        waits_for_shim: held,
+        root: root.clone(),
+        plan,
+    };
+    let json = serde_json::to_vec(&order)
+        .map_err(|error| messages::file_error("write", &order_file, error))?;
+    // A sandboxed program does not survive a power cut, so the file need not be synced.
+    write_unsynced(&order_file, &json)
+        .map_err(|error| messages::file_error("write", &order_file, error))?;
+    let order_file = fs::canonicalize(&order_file)
+        .map_err(|error| messages::path_not_accessible(&order_file, error))?;
+    let stage = |step: &str| {
+        [
+            confine.regatta_exe.clone().into(),
+            "confine".into(),
+            step.into(),
+            order_file.clone().into(),
+            "--".into(),
+        ]
+    };
+    let argv_prefix: Vec<OsString> = match mechanism {
+        SandboxMechanism::Bubblewrap => {
+            let program = bubblewrap::find_bubblewrap(&search_path()).ok_or_else(|| {
+                messages::mechanism_does_not_work(
+                    mechanism,
+                    "the program bwrap is no longer on PATH.",
+                )
+            })?;
+            let around = bubblewrap::BubblewrapCommand {
+                program: &program,
+                plan: &order.plan,
+                has_network: network,
+                working_dir: &dir,
+                empty_dir: &root,
+            };
+            around
+                .arguments()
+                .into_iter()
+                .chain(stage("inside"))
+                .collect()
+        }
+        SandboxMechanism::Namespaces => stage("enter").to_vec(),
+        SandboxMechanism::Landlock => stage("inside").to_vec(),
+    };
+    Ok(PreparedSandbox {
+        argv_prefix,
+        env: toolchain_env(confine)
+            .into_iter()
+            .chain(
+                init::allocator_settings()
+                    .into_iter()
+                    .map(|(name, value)| (name.into(), value.into())),
+            )
+            .chain(ways.iter().flat_map(EgressRoutes::environment))
+            .collect(),
+        description: describe(confine, mechanism),
+        warnings: missing_protection(mechanism, confine),
+        mechanism: Some(mechanism),
+        egress_routes: ways,
+        waits_for_shim: held,
+    })
+}
+
+/// Creates a directory of the run that always stays empty outside. Own namespaces mount their root
+/// over it, and bubblewrap shows it where a directory must be empty.
+fn create_root(run_dir: &Path) -> io::Result<PathBuf> {
+    let root = run_dir.join("root");
+    DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(&root)?;
+    fs::canonicalize(root)
+}
+
+/// Runs the sandbox's checks in the same way in which the program would be started.
+pub fn verify(prepared: &PreparedSandbox) -> Result<(), AgentError> {
+    let (Some(mechanism), Some((program, arguments))) =
+        (prepared.mechanism, prepared.argv_prefix.split_first())
+    else {
+        return Ok(());
+    };
+    match probe::run_sandbox_checks(program, arguments) {
+        Ok(()) => Ok(()),
+        Err(why) => Err(messages::sandbox_not_set_up(mechanism, &why)),
+    }
+}
+
+/// Returns the tests for the sandbox: which existing files it must hide, and which directories must
+/// and must not be writable.
+fn plan_checks(confine: &SandboxSpec, plan: &MountPlan) -> SandboxChecks {
+    let seen = |path: &Path| {
+        fs::canonicalize(path).is_ok_and(|it| {
+            matches!(
+                plan.entry_for(&it),
+                Some((
+                    _,
+                    PathContent::Read | PathContent::Write | PathContent::WriteFrom(_)
+                ))
+            )
+        })
+    };
+    let homes = &confine.user_homes;
+    let mut closed: Vec<PathBuf> = vec![];
+    // These are the token, the database with its journal, and other files at the top of the data
+    // directory.
+    closed.extend(["token", "regatta.db", "regatta.db-wal"].map(|it| confine.data_dir.join(it)));
+    closed.extend(files_in(&confine.data_dir, 4));
+    closed.extend(ensure_canary(&confine.data_dir));
+    closed.extend(other_workspace(&confine.workspace));
+    closed.extend(confine.hidden_paths.iter().map(|it| it.join(".git/HEAD")));
+    closed.extend(confine.hidden_paths.iter().map(|it| it.join("HEAD")));
+    for home in homes {
+        closed.extend(files_in(&home.join(".ssh"), 4));
+        let known = [
+            ".netrc",
+            ".gitconfig",
+            ".bash_history",
+            ".aws/credentials",
+            ".config/gh/hosts.yml",
+            ".bashrc",
+        ];
+        closed.extend(known.map(|it| home.join(it)));
+    }
+    closed.retain(|it| fs::File::open(it).is_ok() && !seen(it));
+    let mut unwritable: Vec<PathBuf> = [Path::new("/usr"), Path::new("/etc"), Path::new("/")]
+        .map(Path::to_owned)
+        .to_vec();
+    unwritable.push(confine.data_dir.clone());
+    unwritable.extend(confine.vault_objects.clone());
+    unwritable.extend(confine.hidden_paths.clone());
+    unwritable.extend(homes.clone());
+    let written = |path: &Path| {
+        fs::canonicalize(path).is_ok_and(|it| {
+            matches!(
+                plan.entry_for(&it),
+                Some((_, PathContent::Write | PathContent::WriteFrom(_)))
+            )
+        })
+    };
+    unwritable.retain(|it| !written(it));
+    SandboxChecks {
+        closed,
+        unwritable,
+        writable: vec![
+            confine.workspace.clone(),
+            confine.home.clone(),
+            confine.tmp.clone(),
+            confine.outbox.clone(),
+        ],
+        readable: confine.vault_objects.clone().into_iter().collect(),
+    }
+}
+
+/// Creates a file that the sandbox must hide, so that there is at least one.
+fn ensure_canary(data_dir: &Path) -> Option<PathBuf> {
+    let path = data_dir.join(".canary");
+    if !path.exists() {
+        write_atomic(&path, b"No sandboxed program may read this.\n").ok()?;
+    }
+    Some(path)
+}
+
+fn files_in(dir: &Path, most: usize) -> Vec<PathBuf> {
+    let entries = fs::read_dir(dir).into_iter().flatten().flatten();
+    entries
+        .filter(|it| it.file_type().is_ok_and(|it| it.is_file()))
+        .map(|it| it.path())
+        .take(most)
+        .collect()
+}
+
+/// Returns a file in another agent's workspace, if there is one.
+fn other_workspace(workspace: &Path) -> Option<PathBuf> {
+    let siblings = fs::read_dir(workspace.parent()?)
+        .ok()?
+        .flatten()
+        .map(|it| it.path());
+    siblings
+        .filter(|it| it != workspace)
+        .map(|it| it.join(".git/HEAD"))
+        .find(|it| it.exists())
+}
+
+/// Returns the number of this user's tasks. Without a user namespace the kernel counts all of them
+/// together.
+fn count_user_threads() -> u64 {
+    use std::os::unix::fs::MetadataExt;
+    let me = rustix::process::getuid().as_raw();
+    let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let mine = processes
+        .filter(|it| it.metadata().is_ok_and(|it| it.uid() == me))
+        .map(|it| it.path().join("task"));
+    mine.map(|it| fs::read_dir(it).map_or(0, |it| it.count() as u64))
+        .sum()
+}
+
+/// Returns the variables that locate toolchains when HOME is not the user's own home.
+fn toolchain_env(confine: &SandboxSpec) -> Vec<(String, String)> {
+    let rustup = confine
+        .user_homes
+        .iter()
+        .map(|it| it.join(".rustup"))
+        .find(|it| it.is_dir());
+    rustup
+        .and_then(|it| Some(("RUSTUP_HOME".to_owned(), it.to_str()?.to_owned())))
+        .into_iter()
+        .collect()
+}
+
+fn describe(confine: &SandboxSpec, mechanism: SandboxMechanism) -> String {
+    let network = match &confine.network {
+        NetworkAccess::Allowed => "with network",
+        NetworkAccess::None => "without network",
+        NetworkAccess::Only(_) => "with access only to the listed hosts",
+    };
+    format!("{}, by {mechanism}, {network}", level_name(confine.level))
+}
+
+/// Returns sentences about protection that the mechanism does not offer and that no level promises.
+fn missing_protection(mechanism: SandboxMechanism, confine: &SandboxSpec) -> Vec<String> {
+    let mut gaps = vec![];
+    if mechanism == SandboxMechanism::Landlock {
+        gaps.push(
+            "Landlock hides the contents of files, but not their names and sizes, nor the \
+            command lines of other processes."
+                .to_owned(),
+        );
+        gaps.push(
+            "Under Landlock a program has no terminals, no /tmp except TMPDIR, and no named unix \
+            sockets."
+                .to_owned(),
+        );
+    }
+    if mechanism == SandboxMechanism::Landlock
+        && confine.network == NetworkAccess::None
+        && confine.tools_url.is_some()
+    {
+        gaps.push(messages::TOOLS_NOT_REACHABLE.to_owned());
+    }
+    if confine.limits.processes.is_some() && rustix::process::getuid().is_root() {
+        gaps.push(messages::NO_PROCESS_LIMIT.to_owned());
+    }
+    if landlock_rules::landlock_version() < 6 {
+        let them = if mechanism == SandboxMechanism::Landlock {
+            "Signals to this user's processes"
+        } else {
+            "Sockets without a file"
+        };
+        gaps.push(format!(
+            "{them} are not blocked, because that needs Linux 6.12."
+        ));
+    }
+    gaps
+}
+
+/// Returns the name of a level as in the settings.
+pub fn level_name(level: SandboxLevel) -> &'static str {
+    match level {
+        SandboxLevel::Strict => "strict",
+        SandboxLevel::Workspace => "workspace",
+        SandboxLevel::Off => "off",
+    }
+}
+
+/// Returns the directories of this process's own PATH.
+fn search_path() -> Vec<PathBuf> {
+    std::env::var_os("PATH")
+        .map(|it| std::env::split_paths(&it).collect())
+        .unwrap_or_default()
+}

@@ -1,0 +1,504 @@
+//! Plans the file system that a sandboxed program sees, as a list of paths.
+//!
+//! The same list becomes the arguments of bubblewrap, the mounts of own namespaces and the rules of
+//! Landlock. All paths are real paths without symbolic links, and a path is the same inside as
+//! outside, because git's alternates and the sessions of agents contain absolute paths.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use regatta_core::agent::SandboxLevel;
+use serde::{Deserialize, Serialize};
+
+use super::{SandboxSpec, messages};
+use regatta_engine::ports::agents::AgentError;
+
+/// The content of a path inside the sandbox.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum PathContent {
+    /// The content from outside, readable.
+    Read,
+    /// The content from outside, writable.
+    Write,
+    /// The content of another path outside, writable.
+    WriteFrom(PathBuf),
+    /// An empty directory that hides the content.
+    Empty,
+    /// A directory that is empty outside too. It needs no mount, and every mount costs time.
+    #[serde(rename = "bare")]
+    AlreadyEmpty,
+    /// A file that cannot be opened, in place of the real one.
+    #[serde(rename = "blank")]
+    Unreadable,
+    /// A symbolic link.
+    Link(PathBuf),
+}
+
+/// All paths that are not simply absent, parents before children.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct MountPlan {
+    pub(super) places: Vec<(PathBuf, PathContent)>,
+}
+
+impl MountPlan {
+    /// Returns the entry that decides about a path: the nearest one at or above it.
+    pub(super) fn entry_for(&self, path: &Path) -> Option<&(PathBuf, PathContent)> {
+        self.places
+            .iter()
+            .filter(|(place, _)| path.starts_with(place))
+            .max_by_key(|(place, _)| depth(place))
+    }
+}
+
+fn depth(path: &Path) -> usize {
+    path.components().count()
+}
+
+/// Top-level directories that are never shown: other users' files, the machine's own state,
+/// devices, sockets, and mounts of other systems. On WSL the whole of Windows is under /mnt.
+const NEVER_SHOWN: [&str; 11] = [
+    "home",
+    "root",
+    "tmp",
+    "run",
+    "dev",
+    "proc",
+    "sys",
+    "mnt",
+    "media",
+    "boot",
+    "lost+found",
+];
+
+/// The top-level directories that `strict` shows.
+const STRICT_TOP_LEVEL: [&str; 9] = [
+    "usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32", "nix", "gnu",
+];
+
+/// The parts of `/etc` that `strict` shows: name resolution, certificates and the loader.
+const STRICT_ETC: [&str; 24] = [
+    "resolv.conf",
+    "hosts",
+    "host.conf",
+    "gai.conf",
+    "nsswitch.conf",
+    "services",
+    "protocols",
+    "ssl",
+    "pki",
+    "ca-certificates",
+    "ca-certificates.conf",
+    "crypto-policies",
+    "passwd",
+    "group",
+    "ld.so.cache",
+    "ld.so.conf",
+    "ld.so.conf.d",
+    "localtime",
+    "timezone",
+    "os-release",
+    "alternatives",
+    "mime.types",
+    "gitconfig",
+    "locale.alias",
+];
+
+/// Secrets of the machine. Only root can read them, but some daemons run as root.
+const MACHINE_SECRETS: [&str; 12] = [
+    "/etc/shadow",
+    "/etc/shadow-",
+    "/etc/gshadow",
+    "/etc/gshadow-",
+    "/etc/sudoers",
+    "/etc/sudoers.d",
+    "/etc/ssh",
+    "/etc/ssl/private",
+    "/etc/krb5.keytab",
+    "/var/spool",
+    "/var/lib/docker",
+    "/var/lib/containers",
+];
+
+/// The paths of toolchains in a home directory. They hold programs and no secrets, and are never
+/// writable.
+const TOOLCHAINS: [&str; 21] = [
+    ".rustup",
+    ".cargo/bin",
+    ".nvm/versions",
+    ".volta",
+    ".fnm",
+    ".local/share/fnm",
+    ".npm-global/bin",
+    ".npm-global/lib",
+    ".bun/bin",
+    ".bun/install/global",
+    ".deno/bin",
+    ".pyenv",
+    ".asdf",
+    ".local/share/mise/installs",
+    ".local/share/mise/shims",
+    ".local/share/uv/tools",
+    ".local/share/uv/python",
+    ".local/share/pipx",
+    ".local/share/pnpm",
+    ".sdkman/candidates",
+    "go/bin",
+];
+
+/// A plan under construction: the visible and the hidden paths.
+#[derive(Default)]
+struct MountPlanDraft {
+    granted: BTreeMap<PathBuf, PathContent>,
+    hidden: Vec<PathBuf>,
+}
+
+/// Plans the file system of a program.
+pub(super) fn plan_mounts(confine: &SandboxSpec) -> Result<MountPlan, AgentError> {
+    let real = |path: &Path| {
+        fs::canonicalize(path).map_err(|error| messages::path_not_accessible(path, &error))
+    };
+    let mut draft = MountPlanDraft::default();
+    draft.add_system_dirs(confine.level);
+    let homes: Vec<PathBuf> = confine
+        .user_homes
+        .iter()
+        .flat_map(fs::canonicalize)
+        .collect();
+    for home in &homes {
+        draft.hide(home);
+        for toolchain in TOOLCHAINS {
+            draft.grant_read_if_exists(&home.join(toolchain));
+        }
+    }
+    draft.add_path_programs(confine, &homes);
+    let data = real(&confine.data_dir)?;
+    let mut closed = vec![data];
+    for path in &confine.hidden_paths {
+        // A repository that no longer exists needs no hiding.
+        closed.extend(fs::canonicalize(path));
+    }
+    for (listed, what) in confine
+        .read_paths
+        .iter()
+        .map(|it| (it, PathContent::Read))
+        .chain(
+            confine
+                .write_paths
+                .iter()
+                .map(|it| (it, PathContent::Write)),
+        )
+    {
+        let path = real(listed)?;
+        if let Some(closed) = closed.iter().find(|it| path.starts_with(it)) {
+            return Err(messages::listed_path_is_closed(listed, closed));
+        }
+        draft.grant(path, what);
+    }
+    for path in &closed {
+        draft.hide(path);
+    }
+    let own = [
+        &confine.workspace,
+        &confine.home,
+        &confine.tmp,
+        &confine.outbox,
+    ];
+    for path in own {
+        draft.grant(real(path)?, PathContent::Write);
+    }
+    for path in confine.vault_objects.iter().chain(&confine.input_files) {
+        draft.grant(real(path)?, PathContent::Read);
+    }
+    let tmp = real(&confine.tmp)?;
+    for path in ["/tmp", "/var/tmp"].map(Path::new) {
+        if fs::canonicalize(path).is_ok_and(|it| it == path) {
+            draft
+                .granted
+                .insert(path.to_owned(), PathContent::WriteFrom(tmp.clone()));
+        }
+    }
+    Ok(draft.finish())
+}
+
+impl MountPlanDraft {
+    fn grant(&mut self, path: PathBuf, what: PathContent) {
+        let known = self.granted.entry(path).or_insert_with(|| what.clone());
+        if what == PathContent::Write || *known == PathContent::AlreadyEmpty {
+            *known = what;
+        }
+    }
+
+    fn grant_read_if_exists(&mut self, path: &Path) {
+        if let Ok(path) = fs::canonicalize(path) {
+            self.grant(path, PathContent::Read);
+        }
+    }
+
+    fn hide(&mut self, path: &Path) {
+        // The home of some accounts is a system directory.
+        let system = ["/usr", "/etc", "/bin", "/sbin", "/lib"]
+            .iter()
+            .any(|it| path.starts_with(it));
+        if let Ok(path) = fs::canonicalize(path)
+            && path.parent().is_some()
+            && !system
+        {
+            self.hidden.push(path);
+        }
+    }
+
+    fn add_system_dirs(&mut self, level: SandboxLevel) {
+        let top = |name: &str| level != SandboxLevel::Strict || STRICT_TOP_LEVEL.contains(&name);
+        for entry in fs::read_dir("/").into_iter().flatten().flatten() {
+            let name = entry.file_name();
+            let Some(name) = name.to_str() else { continue };
+            if NEVER_SHOWN.contains(&name) || !top(name) {
+                continue;
+            }
+            match entry.file_type() {
+                Ok(kind) if kind.is_symlink() => {
+                    if let Ok(target) = fs::read_link(entry.path()) {
+                        self.granted.insert(entry.path(), PathContent::Link(target));
+                    }
+                }
+                Ok(kind) if kind.is_dir() && is_empty_dir(&entry.path()) => {
+                    self.grant(entry.path(), PathContent::AlreadyEmpty)
+                }
+                Ok(kind) if kind.is_dir() => self.grant(entry.path(), PathContent::Read),
+                _ => {}
+            }
+        }
+        if level == SandboxLevel::Strict {
+            for name in STRICT_ETC {
+                let path = Path::new("/etc").join(name);
+                // Both a link and its target are shown, because programs use both names.
+                if let Ok(target) = fs::read_link(&path) {
+                    self.granted.insert(path.clone(), PathContent::Link(target));
+                }
+                self.grant_read_if_exists(&path);
+            }
+            self.grant_read_if_exists(Path::new("/sys/devices/system/cpu"));
+        } else {
+            self.grant("/sys".into(), PathContent::Read);
+            // The file is often a link into /run, which is not shown.
+            self.grant_read_if_exists(Path::new("/etc/resolv.conf"));
+            // Files that this user cannot read need not be hidden, and every mount costs time.
+            let readable =
+                |it: &PathBuf| rustix::fs::access(it, rustix::fs::Access::READ_OK).is_ok();
+            self.hidden.extend(
+                MACHINE_SECRETS
+                    .map(PathBuf::from)
+                    .into_iter()
+                    .filter(readable),
+            );
+        }
+    }
+
+    /// Adds the directories of PATH with their libraries, and the program itself.
+    fn add_path_programs(&mut self, confine: &SandboxSpec, homes: &[PathBuf]) {
+        for dir in confine.search_path.iter().filter(|it| it.is_absolute()) {
+            let Ok(real) = fs::canonicalize(dir) else {
+                continue;
+            };
+            // `/opt/tool/bin` needs `/opt/tool/lib`, but `~/bin` does not need `~/lib`.
+            let prefix = real
+                .parent()
+                .filter(|it| real.ends_with("bin") && it.parent().is_some());
+            if let Some(prefix) = prefix.filter(|it| !exposes_home(it, homes)) {
+                self.grant_read_if_exists(&prefix.join("lib"));
+                self.grant_read_if_exists(&prefix.join("libexec"));
+            }
+            if !homes.contains(&real) && real.parent().is_some() {
+                self.grant(real.clone(), PathContent::Read);
+            }
+            if *dir != real {
+                self.add_link(dir, &real);
+            }
+            // A link in such a directory may lead to the real place of the program.
+            if let Ok(program) = fs::canonicalize(dir.join(&confine.program)) {
+                self.add_installation(&program, homes);
+            }
+        }
+        if confine.program.contains('/')
+            && let Ok(program) = fs::canonicalize(&confine.program)
+        {
+            self.add_installation(&program, homes);
+        }
+        self.grant_read_if_exists(&confine.regatta_exe);
+    }
+
+    /// Adds the program's file, or the node package around it.
+    fn add_installation(&mut self, program: &Path, homes: &[PathBuf]) {
+        let modules = program.ancestors().find(|it| it.ends_with("node_modules"));
+        match modules.filter(|it| !exposes_home(it, homes)) {
+            Some(modules) => self.grant(modules.to_owned(), PathContent::Read),
+            None => self.grant(program.to_owned(), PathContent::Read),
+        }
+        // Self-updating programs keep their parts beside the file, in a directory of their own.
+        if let Some(parent) = program.parent()
+            && homes.iter().any(|home| {
+                parent.starts_with(home.join(".local/share")) && depth(parent) > depth(home) + 3
+            })
+        {
+            self.grant(parent.to_owned(), PathContent::Read);
+        }
+    }
+
+    /// Adds a symbolic link under which a visible directory is also known.
+    fn add_link(&mut self, name: &Path, real: &Path) {
+        let parent_is_real = name
+            .parent()
+            .is_some_and(|it| fs::canonicalize(it).is_ok_and(|real| real == it));
+        if parent_is_real && fs::symlink_metadata(name).is_ok_and(|it| it.is_symlink()) {
+            self.granted
+                .insert(name.to_owned(), PathContent::Link(real.to_owned()));
+        }
+    }
+
+    /// Sorts the paths, decides how to hide each hidden path, and drops entries that change
+    /// nothing.
+    fn finish(self) -> MountPlan {
+        let mut all: Vec<(PathBuf, Option<PathContent>)> = self
+            .granted
+            .into_iter()
+            .map(|(path, it)| (path, Some(it)))
+            .collect();
+        for path in self.hidden {
+            if !all.iter().any(|(it, _)| *it == path) {
+                all.push((path, None));
+            }
+        }
+        all.sort_by(|(a, _), (b, _)| depth(a).cmp(&depth(b)).then_with(|| a.cmp(b)));
+        let mut plan = MountPlan::default();
+        for (path, what) in all {
+            let above = path
+                .parent()
+                .and_then(|it| plan.entry_for(it))
+                .map(|(_, it)| it.clone());
+            let what = match (what, above) {
+                // The program's own /dev has a writable /dev/shm.
+                (None, None) if path.starts_with("/dev/shm") => PathContent::Empty,
+                // There is nothing visible to hide.
+                (
+                    None,
+                    None
+                    | Some(
+                        PathContent::Empty
+                        | PathContent::AlreadyEmpty
+                        | PathContent::Unreadable
+                        | PathContent::Link(_),
+                    ),
+                ) => continue,
+                (None, Some(_)) if path.is_dir() => PathContent::Empty,
+                (None, Some(_)) => PathContent::Unreadable,
+                // The parent already makes it so.
+                (Some(PathContent::Read), Some(PathContent::Read)) => continue,
+                (Some(PathContent::Write), Some(PathContent::Write)) => continue,
+                (Some(PathContent::Link(_)), Some(PathContent::Read | PathContent::Write)) => {
+                    continue;
+                }
+                (Some(what), _) => what,
+            };
+            plan.places.push((path, what));
+        }
+        plan
+    }
+}
+
+/// Returns whether a directory is empty.
+fn is_empty_dir(path: &Path) -> bool {
+    fs::read_dir(path).is_ok_and(|mut it| it.next().is_none())
+}
+
+/// Returns whether a directory contains a home or lies directly in one. Showing all of it would
+/// show files that nobody listed.
+fn exposes_home(path: &Path, homes: &[PathBuf]) -> bool {
+    homes
+        .iter()
+        .any(|home| home.starts_with(path) || path.parent() == Some(home))
+}
+
+/// Returns this user's homes, from the environment and from the user database.
+pub fn user_homes() -> Vec<PathBuf> {
+    let uid = rustix::process::getuid().as_raw().to_string();
+    let passwd = fs::read_to_string("/etc/passwd").unwrap_or_default();
+    let listed = passwd.lines().find_map(|line| {
+        let fields: Vec<&str> = line.split(':').collect();
+        (fields.get(2) == Some(&uid.as_str()))
+            .then(|| fields.get(5).map(PathBuf::from))
+            .flatten()
+    });
+    let mut homes: Vec<PathBuf> = vec![];
+    for home in std::env::var_os("HOME")
+        .map(PathBuf::from)
+        .into_iter()
+        .chain(listed)
+    {
+        if let Ok(home) = fs::canonicalize(home)
+            && home.parent().is_some()
+            && !homes.contains(&home)
+        {
+            homes.push(home);
+        }
+    }
+    homes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plan_from(granted: &[(&str, PathContent)], hidden: &[&str]) -> MountPlan {
+        let granted = granted
+            .iter()
+            .map(|(path, what)| (PathBuf::from(path), what.clone()))
+            .collect();
+        MountPlanDraft {
+            granted,
+            hidden: hidden.iter().map(PathBuf::from).collect(),
+        }
+        .finish()
+    }
+
+    #[test]
+    fn s6_a_hidden_path_stays_hidden_when_a_directory_around_it_is_listed() {
+        let data = std::env::temp_dir();
+        let data = data.to_str().unwrap();
+        let whole = [("/", PathContent::Write), (data, PathContent::Empty)];
+        let plan = plan_from(&[("/", PathContent::Write)], &[data]);
+        assert_eq!(
+            plan.places,
+            whole.map(|(path, what)| (PathBuf::from(path), what))
+        );
+        assert_eq!(
+            plan.entry_for(&Path::new(data).join("x")).map(|it| &it.1),
+            Some(&PathContent::Empty)
+        );
+    }
+
+    #[test]
+    fn plan_omits_places_that_are_implied_or_do_not_exist() {
+        let plan = plan_from(
+            &[
+                ("/usr", PathContent::Read),
+                ("/usr/bin", PathContent::Read),
+                ("/usr/w", PathContent::Write),
+            ],
+            &["/nowhere"],
+        );
+        let places: Vec<_> = plan
+            .places
+            .iter()
+            .map(|(path, what)| (path.to_str().unwrap(), what))
+            .collect();
+        assert_eq!(
+            places,
+            [
+                ("/usr", &PathContent::Read),
+                ("/usr/w", &PathContent::Write)
+            ]
+        );
+    }
+}

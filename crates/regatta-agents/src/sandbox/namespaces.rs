@@ -1,0 +1,383 @@
+//! Creates namespaces without bubblewrap: user, mount, process, IPC, host name, and network if the
+//! program gets none.
+//!
+//! There are two steps, because only the children of a process enter a new process namespace. The
+//! first step creates the namespaces and waits. The second step is process number 1 inside. It
+//! builds the file system, drops all capabilities, starts the program and reaps. When process
+//! number 1 ends, the kernel ends all other processes in the namespace.
+
+use std::collections::BTreeMap;
+use std::ffi::{CStr, OsString};
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus};
+
+use rustix::mount::{
+    MountFlags, MountPropagationFlags, UnmountFlags, mount, mount_bind, mount_bind_recursive,
+    mount_change, mount_remount, unmount,
+};
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketType, netlink::SocketAddrNetlink};
+use rustix::thread::{CapabilitySet, CapabilitySets, UnshareFlags, set_capabilities};
+
+use super::mounts::{MountPlan, PathContent};
+
+/// The capabilities that the second step needs for mounting, for dropping capabilities and for the
+/// loopback interface.
+const NEEDED_CAPABILITIES: CapabilitySet = CapabilitySet::SYS_ADMIN
+    .union(CapabilitySet::SETPCAP)
+    .union(CapabilitySet::NET_ADMIN);
+
+/// The entries of `/proc` that are settings of the kernel.
+const KERNEL_SETTINGS: [&str; 5] = ["sys", "sysrq-trigger", "irq", "bus", "fs"];
+
+/// Creates the namespaces and runs the second step in them.
+pub(super) fn run_in_namespaces(network: bool, second: &[OsString]) -> Result<ExitStatus, String> {
+    let (uid, gid) = (
+        rustix::process::geteuid().as_raw(),
+        rustix::process::getegid().as_raw(),
+    );
+    let mut spaces = UnshareFlags::NEWUSER
+        | UnshareFlags::NEWNS
+        | UnshareFlags::NEWPID
+        | UnshareFlags::NEWIPC
+        | UnshareFlags::NEWUTS
+        | UnshareFlags::NEWCGROUP;
+    if !network {
+        spaces |= UnshareFlags::NEWNET;
+    }
+    unshare(spaces).map_err(|error| format!("the namespaces could not be created ({error})"))?;
+    // An unprivileged process must deny setgroups before it may write the map of groups.
+    write_proc_self("setgroups", "deny")?;
+    write_proc_self("uid_map", &format!("{uid} {uid} 1\n"))?;
+    write_proc_self("gid_map", &format!("{gid} {gid} 1\n"))?;
+    // A program that is not root loses its capabilities on exec, unless they are ambient.
+    let sets = CapabilitySets {
+        effective: NEEDED_CAPABILITIES,
+        permitted: NEEDED_CAPABILITIES,
+        inheritable: NEEDED_CAPABILITIES,
+    };
+    set_capabilities(None, sets)
+        .map_err(|error| format!("the capabilities could not be kept ({error})"))?;
+    for power in NEEDED_CAPABILITIES.iter() {
+        rustix::thread::configure_capability_in_ambient_set(power, true)
+            .map_err(|error| format!("the capabilities could not be kept ({error})"))?;
+    }
+    let child = Command::new("/proc/self/exe").args(second).spawn();
+    let mut child = child.map_err(|error| {
+        format!("the first process in the namespaces could not be started ({error})")
+    })?;
+    child.wait().map_err(|error| {
+        format!("the first process in the namespaces could not be waited for ({error})")
+    })
+}
+
+#[expect(
+    deprecated,
+    reason = "the call is unsafe only with FILES, which is not used here; the other form needs \
+        unsafe code"
+)]
+fn unshare(spaces: UnshareFlags) -> rustix::io::Result<()> {
+    rustix::thread::unshare(spaces)
+}
+
+fn write_proc_self(name: &str, text: &str) -> Result<(), String> {
+    let path = format!("/proc/self/{name}");
+    let done = fs::OpenOptions::new()
+        .write(true)
+        .open(&path)
+        .and_then(|mut it| it.write_all(text.as_bytes()));
+    done.map_err(|error| format!("{path} could not be written ({error})"))
+}
+
+/// Builds the file system of the plan and moves into it.
+pub(super) fn build_root(plan: &MountPlan, root: &Path, dir: &Path) -> Result<(), String> {
+    let say = |doing: &str, path: &Path, error: &dyn std::fmt::Display| {
+        format!("{doing} {} ({error})", path.display())
+    };
+    let private = MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC;
+    // Mounts of the machine may still propagate in, but no mount of the sandbox propagates out.
+    mount_change("/", private).map_err(|error| say("could not isolate", Path::new("/"), &error))?;
+    mount(
+        "tmpfs",
+        root,
+        "tmpfs",
+        MountFlags::NOSUID | MountFlags::NODEV,
+        Some(c"mode=755,size=8m"),
+    )
+    .map_err(|error| say("could not mount over", root, &error))?;
+    // Otherwise the root would appear inside itself when the data directory lies under a visible
+    // path.
+    mount_change(root, MountPropagationFlags::UNBINDABLE)
+        .map_err(|error| say("could not isolate", root, &error))?;
+    mount_dev(root).map_err(|error| say("could not make", Path::new("/dev"), &error))?;
+    mount_proc(root).map_err(|error| say("could not mount", Path::new("/proc"), &error))?;
+    for (path, what) in &plan.places {
+        make_mount(root, path, what).map_err(|error| say("could not show", path, &error))?;
+    }
+    set_mount_flags(plan, root)?;
+    let again = MountFlags::BIND | MountFlags::RDONLY | MountFlags::NOSUID | MountFlags::NODEV;
+    mount_remount(root, again, c"").map_err(|error| say("could not remount", root, &error))?;
+    let dev = MountFlags::BIND | MountFlags::RDONLY | MountFlags::NOSUID | MountFlags::NOEXEC;
+    mount_remount(root.join("dev"), dev, c"")
+        .map_err(|error| say("could not remount", Path::new("/dev"), &error))?;
+    let moved = || -> io::Result<()> {
+        std::env::set_current_dir(root)?;
+        rustix::process::pivot_root(".", ".")?;
+        unmount(".", UnmountFlags::DETACH)?;
+        std::env::set_current_dir(dir)
+    };
+    moved().map_err(|error| say("could not move into", root, &error))
+}
+
+fn path_in_root(root: &Path, path: &Path) -> PathBuf {
+    root.join(path.strip_prefix("/").unwrap_or(path))
+}
+
+fn make_mount(root: &Path, path: &Path, what: &PathContent) -> io::Result<()> {
+    let target = path_in_root(root, path);
+    let source = match what {
+        PathContent::Link(to) => {
+            create_parent(&target)?;
+            return match std::os::unix::fs::symlink(to, &target) {
+                Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
+                _ => Ok(()),
+            };
+        }
+        PathContent::AlreadyEmpty => return fs::create_dir_all(&target),
+        PathContent::Empty => {
+            fs::create_dir_all(&target)?;
+            let flags = MountFlags::NOSUID | MountFlags::NODEV;
+            return Ok(mount(
+                "tmpfs",
+                &target,
+                "tmpfs",
+                flags,
+                Some(c"mode=755,size=8m"),
+            )?);
+        }
+        PathContent::Unreadable => Path::new("/dev/null"),
+        PathContent::Read | PathContent::Write => path,
+        PathContent::WriteFrom(source) => source,
+    };
+    if fs::metadata(source)?.is_dir() {
+        fs::create_dir_all(&target)?;
+    } else if fs::symlink_metadata(&target).is_err() {
+        create_parent(&target)?;
+        File::create(&target)?;
+    }
+    // All mounts below the source come along, because the kernel does not allow showing a part
+    // without the rest.
+    Ok(mount_bind_recursive(source, &target)?)
+}
+
+fn create_parent(path: &Path) -> io::Result<()> {
+    path.parent().map_or(Ok(()), fs::create_dir_all)
+}
+
+/// Sets the flags of every mount under the new root to those of the plan, and makes setuid bits and
+/// device files ineffective on all of them.
+fn set_mount_flags(plan: &MountPlan, root: &Path) -> Result<(), String> {
+    let table = fs::read_to_string("/proc/self/mountinfo")
+        .map_err(|error| format!("the mounts cannot be listed ({error})"))?;
+    // Of several mounts at one path the last one is visible.
+    let mut mounts = BTreeMap::new();
+    for line in table.lines() {
+        let mut fields = line.split(' ').skip(4);
+        if let (Some(point), Some(options)) = (fields.next(), fields.next()) {
+            mounts.insert(unescape_mount_path(point), locked_flags(options));
+        }
+    }
+    for (point, known) in mounts {
+        let Ok(path) = point.strip_prefix(root) else {
+            continue;
+        };
+        if path.as_os_str().is_empty() {
+            continue;
+        }
+        let path = Path::new("/").join(path);
+        // /dev and /proc are already mounted with the right flags.
+        if plan.entry_for(&path).is_none()
+            && (path.starts_with("/dev") || path.starts_with("/proc"))
+        {
+            continue;
+        }
+        let write = matches!(
+            plan.entry_for(&path),
+            Some((_, PathContent::Write | PathContent::WriteFrom(_)))
+        );
+        let mut wanted = known | MountFlags::BIND | MountFlags::NOSUID | MountFlags::NODEV;
+        if !write {
+            wanted |= MountFlags::RDONLY;
+        }
+        match mount_remount(&point, wanted, c"") {
+            Ok(()) => {}
+            // This is a mount behind an inaccessible directory or under another mount.
+            Err(
+                rustix::io::Errno::ACCESS | rustix::io::Errno::NOENT | rustix::io::Errno::INVAL,
+            ) if plan
+                .entry_for(&path)
+                .is_some_and(|(place, _)| *place != path) => {}
+            Err(error) => {
+                return Err(format!(
+                    "could not restrict the mount at {} ({error})",
+                    path.display()
+                ));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Returns the flags of a mount that the kernel does not allow to be removed.
+fn locked_flags(options: &str) -> MountFlags {
+    options.split(',').fold(MountFlags::empty(), |sum, option| {
+        sum | match option {
+            "ro" => MountFlags::RDONLY,
+            "nosuid" => MountFlags::NOSUID,
+            "nodev" => MountFlags::NODEV,
+            "noexec" => MountFlags::NOEXEC,
+            "noatime" => MountFlags::NOATIME,
+            "nodiratime" => MountFlags::NODIRATIME,
+            "relatime" => MountFlags::RELATIME,
+            _ => MountFlags::empty(),
+        }
+    })
+}
+
+/// Decodes a path in the list of mounts, where blanks and backslashes are octal.
+fn unescape_mount_path(field: &str) -> PathBuf {
+    let mut bytes = vec![];
+    let mut rest = field.as_bytes();
+    while let Some((first, behind)) = rest.split_first() {
+        let octal = rest
+            .get(1..4)
+            .and_then(|it| std::str::from_utf8(it).ok())
+            .map(|it| u8::from_str_radix(it, 8));
+        if let (b'\\', Some(Ok(byte))) = (first, octal) {
+            bytes.push(byte);
+            rest = &rest[4..];
+        } else {
+            bytes.push(*first);
+            rest = behind;
+        }
+    }
+    OsString::from_vec(bytes).into()
+}
+
+/// Creates /dev with the devices that any program may use, a set of terminals of its own, and
+/// shared memory.
+fn mount_dev(root: &Path) -> io::Result<()> {
+    let dev = root.join("dev");
+    fs::create_dir_all(&dev)?;
+    mount(
+        "tmpfs",
+        &dev,
+        "tmpfs",
+        MountFlags::NOSUID | MountFlags::NOEXEC,
+        Some(c"mode=755,size=1m"),
+    )?;
+    for name in ["null", "zero", "full", "random", "urandom", "tty"] {
+        let device = Path::new("/dev").join(name);
+        if device.exists() {
+            File::create(dev.join(name))?;
+            mount_bind(&device, dev.join(name))?;
+        }
+    }
+    for (name, to) in [
+        ("fd", "/proc/self/fd"),
+        ("stdin", "/proc/self/fd/0"),
+        ("stdout", "/proc/self/fd/1"),
+        ("stderr", "/proc/self/fd/2"),
+        ("ptmx", "pts/ptmx"),
+    ] {
+        std::os::unix::fs::symlink(to, dev.join(name))?;
+    }
+    let quiet = MountFlags::NOSUID | MountFlags::NOEXEC;
+    for (name, kind, options) in [
+        (
+            "pts",
+            "devpts",
+            c"newinstance,ptmxmode=0666,mode=620" as &CStr,
+        ),
+        ("shm", "tmpfs", c"mode=1777"),
+    ] {
+        fs::create_dir(dev.join(name))?;
+        let flags = if name == "shm" {
+            quiet | MountFlags::NODEV
+        } else {
+            quiet
+        };
+        mount(kind, dev.join(name), kind, flags, Some(options))?;
+    }
+    Ok(())
+}
+
+/// Mounts /proc with the processes of this namespace only.
+fn mount_proc(root: &Path) -> io::Result<()> {
+    let proc = root.join("proc");
+    fs::create_dir_all(&proc)?;
+    let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
+    mount("proc", &proc, "proc", flags, None)?;
+    // The kernel's settings belong to the machine's root, and root owns them even without
+    // capabilities.
+    for name in KERNEL_SETTINGS {
+        let path = proc.join(name);
+        if rustix::process::getuid().is_root() && path.exists() {
+            mount_bind_recursive(&path, &path)?;
+            mount_remount(&path, flags | MountFlags::BIND | MountFlags::RDONLY, c"")?;
+        }
+    }
+    Ok(())
+}
+
+/// Brings up the loopback interface of a network namespace.
+pub(super) fn bring_up_loopback() -> Result<(), String> {
+    let up = || -> rustix::io::Result<()> {
+        let socket = rustix::net::socket(AddressFamily::NETLINK, SocketType::RAW, None)?;
+        // The header has length, RTM_NEWLINK, REQUEST|ACK, sequence and port. Family, type,
+        // interface 1, up and change-up follow.
+        let mut message = vec![];
+        message.extend(32_u32.to_ne_bytes());
+        message.extend(16_u16.to_ne_bytes());
+        message.extend(5_u16.to_ne_bytes());
+        message.extend([0; 8]);
+        message.extend([0; 4]);
+        message.extend(1_i32.to_ne_bytes());
+        message.extend(1_u32.to_ne_bytes());
+        message.extend(1_u32.to_ne_bytes());
+        rustix::net::sendto(
+            &socket,
+            &message,
+            SendFlags::empty(),
+            &SocketAddrNetlink::new(0, 0),
+        )?;
+        let mut answer = [0; 64];
+        let (length, _) = rustix::net::recv(&socket, &mut answer[..], RecvFlags::empty())?;
+        let code = answer
+            .get(16..20)
+            .filter(|_| length >= 20)
+            .and_then(|it| it.try_into().ok());
+        match code.map(i32::from_ne_bytes) {
+            Some(0) => Ok(()),
+            Some(error) => Err(rustix::io::Errno::from_raw_os_error(-error)),
+            None => Err(rustix::io::Errno::PROTO),
+        }
+    };
+    up().map_err(|error| format!("the loopback interface could not be brought up ({error})"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn escaped_path_in_the_list_of_mounts_is_unescaped() {
+        assert_eq!(
+            unescape_mount_path(r"/mnt/My\040Disk\134x"),
+            Path::new(r"/mnt/My Disk\x")
+        );
+        assert_eq!(unescape_mount_path("/plain"), Path::new("/plain"));
+    }
+}

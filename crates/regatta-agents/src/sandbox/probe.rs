@@ -1,0 +1,194 @@
+//! Finds out which sandbox mechanisms work on this machine by trying them.
+
+use std::collections::HashMap;
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::{LazyLock, Mutex, PoisonError};
+
+use regatta_core::agent::SandboxLevel;
+
+use super::init::{SANDBOX_FAILED_EXIT_CODE, VERIFY_ONLY, failure_reason};
+use super::{
+    NetworkAccess, ResourceLimits, SandboxMechanism, SandboxSpec, bubblewrap, landlock_rules,
+    prepare_with, search_path,
+};
+
+/// The result for one mechanism.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MechanismFinding {
+    pub mechanism: SandboxMechanism,
+    /// The version of the mechanism, if it has one.
+    pub version: Option<String>,
+    /// The reason, as a sentence, if the mechanism does not work.
+    pub problem: Option<String>,
+}
+
+/// The results for all mechanisms.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SandboxReport {
+    pub findings: Vec<MechanismFinding>,
+}
+
+impl SandboxReport {
+    /// Returns the preferred mechanism that works.
+    pub fn best_mechanism(&self) -> Option<SandboxMechanism> {
+        self.findings
+            .iter()
+            .find(|it| it.problem.is_none())
+            .map(|it| it.mechanism)
+    }
+
+    /// Returns the result for one mechanism.
+    pub fn finding(&self, mechanism: SandboxMechanism) -> Option<&MechanismFinding> {
+        self.findings.iter().find(|it| it.mechanism == mechanism)
+    }
+
+    /// Returns the reasons of the mechanisms that do not work, as sentences.
+    pub fn problems(&self) -> Vec<String> {
+        let reason = |it: &MechanismFinding| {
+            it.problem
+                .as_ref()
+                .map(|why| format!("{}: {why}", it.mechanism))
+        };
+        self.findings.iter().filter_map(reason).collect()
+    }
+}
+
+/// The cached reports, by program and PATH.
+type ReportCache = HashMap<(PathBuf, Option<OsString>), SandboxReport>;
+
+/// Tries every mechanism once, without starting a program, and returns the results.
+///
+/// The results are cached for the life of this process, per program and PATH, because both can
+/// change what works. The checks before every start run in any case.
+pub fn detect_mechanisms(exe: &Path) -> SandboxReport {
+    static REPORTS: LazyLock<Mutex<ReportCache>> = LazyLock::new(Mutex::default);
+    let key = (exe.to_owned(), std::env::var_os("PATH"));
+    // The lock is held during the trial, so that many simultaneous starts try only once.
+    let mut known = REPORTS.lock().unwrap_or_else(PoisonError::into_inner);
+    known
+        .entry(key)
+        .or_insert_with(|| SandboxReport {
+            findings: SandboxMechanism::ALL.map(|it| detect(it, exe)).to_vec(),
+        })
+        .clone()
+}
+
+fn detect(mechanism: SandboxMechanism, exe: &Path) -> MechanismFinding {
+    let mut version = None;
+    let broken = match mechanism {
+        SandboxMechanism::Bubblewrap => match bubblewrap::find_bubblewrap(&search_path()) {
+            None => Some("it is not installed; install the package `bubblewrap`.".to_owned()),
+            Some(program) => {
+                version = Command::new(&program)
+                    .arg("--version")
+                    .output()
+                    .ok()
+                    .and_then(|it| {
+                        String::from_utf8(it.stdout)
+                            .ok()?
+                            .split_whitespace()
+                            .last()
+                            .map(str::to_owned)
+                    });
+                try_sandbox(mechanism, exe).err()
+            }
+        },
+        SandboxMechanism::Namespaces => try_sandbox(mechanism, exe).err(),
+        SandboxMechanism::Landlock => {
+            let known = landlock_rules::landlock_version();
+            version = (known > 0)
+                .then(|| format!("ABI {known}{}", if known == 6 { " or later" } else { "" }));
+            try_sandbox(mechanism, exe).err()
+        }
+    };
+    MechanismFinding {
+        mechanism,
+        version,
+        problem: broken,
+    }
+}
+
+/// Prepares a sandbox in a directory of its own and runs its checks without a program.
+fn try_sandbox(mechanism: SandboxMechanism, exe: &Path) -> Result<(), String> {
+    let mark = crate::run_dir::new_launch_mark()
+        .map_err(|error| format!("it could not be tried: {error}."))?;
+    let place = std::env::temp_dir().join(format!("regatta-trial-{mark}"));
+    let result = try_sandbox_in(&place, mechanism, exe);
+    drop(fs::remove_dir_all(&place));
+    result
+}
+
+fn try_sandbox_in(place: &Path, mechanism: SandboxMechanism, exe: &Path) -> Result<(), String> {
+    let make = |name: &str| -> Result<PathBuf, String> {
+        let dir = place.join(name);
+        fs::create_dir_all(&dir).map_err(|error| format!("it could not be tried: {error}."))?;
+        Ok(dir)
+    };
+    let confine = SandboxSpec {
+        level: SandboxLevel::Strict,
+        is_requested: true,
+        mechanism: Some(mechanism),
+        network: NetworkAccess::None,
+        tools_url: None,
+        limits: ResourceLimits::default(),
+        program: VERIFY_ONLY.to_owned(),
+        search_path: vec![],
+        waits_for_shim: false,
+        regatta_exe: exe.to_owned(),
+        data_dir: make("data")?,
+        run_dir: make("data/run")?,
+        workspace: make("data/workspace")?,
+        start_dir: None,
+        home: make("data/home")?,
+        tmp: make("data/tmp")?,
+        outbox: make("data/outbox")?,
+        vault_objects: Some(make("data/vault")?),
+        input_files: vec![],
+        user_homes: vec![],
+        hidden_paths: vec![],
+        read_paths: vec![],
+        write_paths: vec![],
+    };
+    let prepared = prepare_with(&confine, mechanism).map_err(|error| error.message)?;
+    let (program, arguments) = prepared
+        .argv_prefix
+        .split_first()
+        .ok_or("it has no command line.")?;
+    run_sandbox_checks(program, arguments)
+}
+
+/// Runs the sandbox's command prefix with a placeholder instead of a program. Returns the reason if
+/// that fails.
+pub(super) fn run_sandbox_checks(program: &OsStr, arguments: &[OsString]) -> Result<(), String> {
+    let output = Command::new(program)
+        .args(arguments)
+        .arg(VERIFY_ONLY)
+        .stdin(Stdio::null())
+        .output();
+    let output = output.map_err(|error| {
+        format!(
+            "{} could not be started: {error}.",
+            Path::new(program).display()
+        )
+    })?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let said = String::from_utf8_lossy(&output.stderr);
+    let last = said.lines().last().unwrap_or("it printed nothing");
+    Err(
+        match failure_reason(
+            output
+                .status
+                .code()
+                .unwrap_or(i32::from(SANDBOX_FAILED_EXIT_CODE)),
+            last,
+        ) {
+            Some(why) => why,
+            None => format!("it ended with {}: {last}.", output.status),
+        },
+    )
+}

@@ -1,0 +1,144 @@
+//! Refuses the system calls that no namespace and no file rule covers.
+//!
+//! The filter lists the refused calls and not the allowed ones. An agent's tools can be any
+//! program, and a call that the filter does not know must not end them.
+
+use std::collections::BTreeMap;
+
+use seccompiler::{
+    BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter,
+    SeccompRule, TargetArch, apply_filter,
+};
+
+/// The kinds of sockets that may be created.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct AllowedSockets {
+    /// Internet sockets.
+    pub(super) allows_internet: bool,
+    /// Unix sockets with a name in the file system. Unnamed pairs are always allowed.
+    pub(super) allows_unix: bool,
+}
+
+/// Calls that no tool needs and that are dangerous in a shared kernel: session keys, programs
+/// loaded into the kernel, and files opened by handle instead of by path.
+const REFUSED_CALLS: &[i64] = &[
+    libc::SYS_keyctl,
+    libc::SYS_add_key,
+    libc::SYS_request_key,
+    libc::SYS_bpf,
+    libc::SYS_perf_event_open,
+    libc::SYS_userfaultfd,
+    libc::SYS_open_by_handle_at,
+    libc::SYS_kexec_load,
+    libc::SYS_init_module,
+    libc::SYS_finit_module,
+    libc::SYS_delete_module,
+    libc::SYS_swapon,
+    libc::SYS_swapoff,
+    libc::SYS_reboot,
+    libc::SYS_acct,
+    libc::SYS_quotactl,
+];
+
+/// Calls that are reported as missing, so that programs fall back to others. They can create
+/// sockets past any filter.
+const MISSING_CALLS: &[i64] = &[
+    libc::SYS_io_uring_setup,
+    libc::SYS_io_uring_enter,
+    libc::SYS_io_uring_register,
+];
+
+/// The ioctl that pushes a character into a terminal's input as if a person had typed it.
+const TIOCSTI: u64 = 0x5412;
+/// The ioctl that does the same for a console's selection.
+const TIOCLINUX: u64 = 0x541c;
+
+/// Installs the filters for this process and its descendants. As a side effect the process can gain
+/// no new privileges.
+pub(super) fn install_filters(sockets: AllowedSockets) -> Result<(), String> {
+    let say =
+        |error: &dyn std::fmt::Display| format!("the system calls could not be filtered ({error})");
+    for filter in filters(sockets).map_err(|error| say(&error))? {
+        apply_filter(&filter).map_err(|error| say(&error))?;
+    }
+    Ok(())
+}
+
+fn filters(sockets: AllowedSockets) -> Result<Vec<BpfProgram>, seccompiler::BackendError> {
+    let mut refused: BTreeMap<i64, Vec<SeccompRule>> =
+        REFUSED_CALLS.iter().map(|it| (*it, vec![])).collect();
+    let typed = |value| SeccompCondition::new(1, SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, value);
+    refused.insert(
+        libc::SYS_ioctl,
+        vec![
+            SeccompRule::new(vec![typed(TIOCSTI)?])?,
+            SeccompRule::new(vec![typed(TIOCLINUX)?])?,
+        ],
+    );
+
+    let mut families = vec![libc::AF_NETLINK];
+    if sockets.allows_unix {
+        families.push(libc::AF_UNIX);
+    }
+    if sockets.allows_internet {
+        families.extend([libc::AF_INET, libc::AF_INET6]);
+    }
+    // A rule matches when all of its conditions match, which here means that the family is none of
+    // the allowed ones.
+    let other = families.into_iter().map(|it| {
+        SeccompCondition::new(
+            0,
+            SeccompCmpArgLen::Dword,
+            SeccompCmpOp::Ne,
+            u64::from(it.unsigned_abs()),
+        )
+    });
+    let other = SeccompRule::new(other.collect::<Result<_, _>>()?)?;
+    let foreign = BTreeMap::from([(libc::SYS_socket, vec![other])]);
+    let missing = MISSING_CALLS.iter().map(|it| (*it, vec![])).collect();
+    [
+        (refused, libc::EPERM),
+        (missing, libc::ENOSYS),
+        (foreign, libc::EAFNOSUPPORT),
+    ]
+    .into_iter()
+    .map(|(rules, errno)| filter(rules, errno.unsigned_abs()))
+    .collect()
+}
+
+fn filter(
+    rules: BTreeMap<i64, Vec<SeccompRule>>,
+    errno: u32,
+) -> Result<BpfProgram, seccompiler::BackendError> {
+    let rules = with_x32_numbers(rules);
+    let arch = TargetArch::try_from(std::env::consts::ARCH)?;
+    SeccompFilter::new(
+        rules,
+        SeccompAction::Allow,
+        SeccompAction::Errno(errno),
+        arch,
+    )?
+    .try_into()
+}
+
+/// Adds the same rules for the second number that every call has on x86-64, for programs with short
+/// pointers. Calls of other architectures end the program.
+fn with_x32_numbers(rules: BTreeMap<i64, Vec<SeccompRule>>) -> BTreeMap<i64, Vec<SeccompRule>> {
+    if cfg!(not(target_arch = "x86_64")) {
+        return rules;
+    }
+    const SHORT: i64 = 0x4000_0000;
+    // Calls that take structures with pointers have their own numbers in that range.
+    let short = |number: i64| {
+        if number == libc::SYS_ioctl {
+            514 | SHORT
+        } else {
+            number | SHORT
+        }
+    };
+    let more: Vec<_> = rules
+        .iter()
+        .map(|(number, rules)| (short(*number), rules.clone()))
+        .collect();
+    rules.into_iter().chain(more).collect()
+}

@@ -1,0 +1,206 @@
+//! Prepares the sandbox of a command of the user's: a setup command, or a check of an agent's work.
+//!
+//! The command runs code that an agent wrote, so it gets the same access as the agent: the
+//! directory that it works in, a home of its own, and its temporary files. The caches of toolchains
+//! are an exception. They are the user's own and are linked into that home, because otherwise every
+//! check would download everything again. At `strict` the command can only read them.
+
+use std::path::{Path, PathBuf};
+
+use regatta_core::agent::SandboxLevel;
+use regatta_engine::ports::agents::{AgentError, CheckCommand, CommandSandbox};
+
+use crate::adapter::AgentsAdapter;
+use crate::agent_home;
+use crate::run_dir::RunDir;
+use crate::sandbox::{self, NetworkAccess, PreparedSandbox, SandboxSpec};
+
+/// The caches in which toolchains keep downloads and build results. They hold no logins and no
+/// keys.
+const CACHE_PATHS: [&str; 38] = [
+    "~/.cargo/registry",
+    "~/.cargo/git",
+    "~/.npm",
+    "~/.yarn",
+    "~/.pnpm-store",
+    "~/.local/share/pnpm/store",
+    "~/.bun/install/cache",
+    "~/.cache/Cypress",
+    "~/.cache/bazel",
+    "~/.cache/ccache",
+    "~/.cache/coursier",
+    "~/.cache/deno",
+    "~/.cache/go-build",
+    "~/.cache/golangci-lint",
+    "~/.cache/ms-playwright",
+    "~/.cache/node",
+    "~/.cache/node-gyp",
+    "~/.cache/pip",
+    "~/.cache/pnpm",
+    "~/.cache/pre-commit",
+    "~/.cache/puppeteer",
+    "~/.cache/pypoetry",
+    "~/.cache/sccache",
+    "~/.cache/uv",
+    "~/.cache/yarn",
+    "~/.cache/zig",
+    "~/go/pkg",
+    "~/.ccache",
+    "~/.gradle/caches",
+    "~/.gradle/wrapper",
+    "~/.m2/repository",
+    "~/.ivy2/cache",
+    "~/.nuget/packages",
+    "~/.bundle/cache",
+    "~/.gem/ruby",
+    "~/.mix",
+    "~/.hex",
+    "~/.stack",
+];
+
+/// The variables that locate toolchains outside a home. A command gets the daemon's values.
+const LOCATION_VARIABLES: [&str; 7] = [
+    "CARGO_HOME",
+    "RUSTUP_HOME",
+    "GOROOT",
+    "GOPATH",
+    "JAVA_HOME",
+    "PYENV_ROOT",
+    "NVM_DIR",
+];
+
+/// The files that configure the download sources of toolchains and nothing else.
+const SETTINGS_FILES: [&str; 4] = [
+    "~/.cargo/config.toml",
+    "~/.cargo/config",
+    "~/.config/go/env",
+    "~/.yarnrc.yml",
+];
+
+/// The prepared sandbox of a command, and its home if that is not the user's home.
+#[derive(Default)]
+pub(crate) struct PreparedCommandSandbox {
+    pub(crate) prepared: PreparedSandbox,
+    pub(crate) home: Option<PathBuf>,
+}
+
+impl PreparedCommandSandbox {
+    /// Returns the command line, with the sandbox's prefix before the command itself.
+    pub(crate) fn argv(&self, check: &CheckCommand) -> Vec<String> {
+        let prefix = self
+            .prepared
+            .argv_prefix
+            .iter()
+            .map(|it| it.to_string_lossy().into_owned());
+        prefix
+            .chain(["sh".to_owned(), "-c".to_owned(), check.command.clone()])
+            .collect()
+    }
+
+    /// Returns the command's variables in addition to the listed ones.
+    pub(crate) fn environment(&self, check: &CheckCommand) -> Vec<(String, String)> {
+        let places = LOCATION_VARIABLES
+            .iter()
+            .filter_map(|it| Some(((*it).to_owned(), std::env::var(it).ok()?)));
+        // Paths in the user's home have another name in the command's home.
+        let homes = if self.home.is_some() {
+            sandbox::user_homes()
+        } else {
+            vec![]
+        };
+        let places =
+            places.filter(|it| !homes.iter().any(|home| Path::new(&it.1).starts_with(home)));
+        places
+            .chain(check.env.iter().cloned())
+            .chain(self.prepared.env.iter().cloned())
+            .collect()
+    }
+
+    /// Returns a sentence about the sandbox, or `None` if there is none.
+    pub(crate) fn description(&self) -> Option<String> {
+        self.prepared
+            .mechanism
+            .map(|_| self.prepared.description.clone())
+    }
+}
+
+/// Prepares the sandbox of a command that runs in `dir`, where its directory for temporary files
+/// exists.
+pub(crate) fn prepare_command_sandbox(
+    adapter: &AgentsAdapter,
+    dir: &RunDir,
+    check: &CheckCommand,
+) -> Result<PreparedCommandSandbox, AgentError> {
+    let Some(asked) = check
+        .sandbox
+        .as_ref()
+        .filter(|it| it.level != Some(SandboxLevel::Off))
+    else {
+        return Ok(PreparedCommandSandbox::default());
+    };
+    let level = asked.level.unwrap_or_default();
+    let user_home = std::env::var_os("HOME").map_or_else(|| PathBuf::from("/"), PathBuf::from);
+    let listed = |it: &[&str]| it.iter().map(|it| (*it).to_owned()).collect::<Vec<_>>();
+    let (read, write) = match level {
+        SandboxLevel::Strict => (
+            listed(&[&SETTINGS_FILES[..], &CACHE_PATHS[..]].concat()),
+            vec![],
+        ),
+        SandboxLevel::Workspace | SandboxLevel::Off => {
+            (listed(&SETTINGS_FILES), listed(&CACHE_PATHS))
+        }
+    };
+    let mut write: Vec<String> = write;
+    if let (SandboxLevel::Workspace, Some(cargo)) =
+        (level, std::env::var_os("CARGO_HOME").map(PathBuf::from))
+    {
+        write.extend(
+            ["registry", "git"]
+                .iter()
+                .map(|it| cargo.join(it).to_string_lossy().into_owned()),
+        );
+    }
+    let home = agent_home::prepare_home_at(
+        shared_home(&adapter.data_dir, asked),
+        (&read, &write),
+        &user_home,
+    )?;
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let workspace = std::path::absolute(&check.dir).unwrap_or_else(|_| check.dir.clone());
+    if !workspace.is_dir() {
+        // the command itself reports the missing directory
+        return Ok(PreparedCommandSandbox::default());
+    }
+    let prepared = sandbox::prepare(&SandboxSpec {
+        level,
+        is_requested: asked.level.is_some(),
+        mechanism: None,
+        network: NetworkAccess::from_profile(level, None, &[]),
+        tools_url: None,
+        limits: sandbox::ResourceLimits::default(),
+        program: "sh".to_owned(),
+        search_path: std::env::split_paths(&path).collect(),
+        waits_for_shim: false,
+        regatta_exe: adapter.regatta_exe.clone(),
+        data_dir: adapter.data_dir.clone(),
+        run_dir: dir.0.clone(),
+        workspace,
+        start_dir: None,
+        home: home.path.clone(),
+        tmp: dir.path("tmp"),
+        outbox: dir.path("tmp"),
+        vault_objects: asked.objects.clone(),
+        input_files: vec![],
+        user_homes: sandbox::user_homes(),
+        hidden_paths: asked.hidden.clone(),
+        read_paths: home.read_paths,
+        write_paths: home.write_paths,
+    })?;
+    let home = prepared.mechanism.map(|_| home.path);
+    Ok(PreparedCommandSandbox { prepared, home })
+}
+
+/// Returns the home that all commands of a project share.
+fn shared_home(data_dir: &Path, asked: &CommandSandbox) -> PathBuf {
+    data_dir.join("check-homes").join(asked.project.as_str())
+}

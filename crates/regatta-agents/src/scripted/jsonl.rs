@@ -1,0 +1,121 @@
+//! The plain communication of the scripted agent: it prints one JSON object per line and reads
+//! nothing.
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::{BAD_SCRIPT_EXIT_CODE, ClientChannel, ScriptRunner, ScriptStop, load_steps};
+use crate::script::{PermissionDefault, PermissionStep};
+
+/// The error of a step that needs a person but has no protocol to ask one.
+const CANNOT_ASK: &str = "The scripted agent cannot ask a person without a protocol: give the step \
+     a \
+     `default`, or let it speak ACP.";
+
+pub(super) fn main(script_file: Option<PathBuf>, out: &mut dyn Write) -> ExitCode {
+    let mut voice = JsonLinesChannel { out };
+    let Ok(mut agent) = std::env::current_dir().and_then(|it| ScriptRunner::new(&it)) else {
+        return ExitCode::FAILURE;
+    };
+    let steps = match load_steps(script_file) {
+        Ok(steps) => steps,
+        Err(why) => return finish(&mut voice, agent, Err(why), BAD_SCRIPT_EXIT_CODE),
+    };
+    let done = steps
+        .iter()
+        .try_for_each(|step| agent.run_step(step, &mut voice));
+    let done = done
+        .map(|()| steps.len())
+        .map_err(|halt| halt.reason().to_owned());
+    finish(&mut voice, agent, done, 1)
+}
+
+/// Prints the outcome, writes the result file and returns the exit code.
+fn finish(
+    voice: &mut JsonLinesChannel<'_>,
+    mut agent: ScriptRunner,
+    outcome: Result<usize, String>,
+    failure: u8,
+) -> ExitCode {
+    let mut code = if outcome.is_ok() { 0 } else { failure };
+    let detail = match outcome {
+        Ok(steps) => agent
+            .last_message
+            .take()
+            .unwrap_or_else(|| format!("Followed {steps} steps.")),
+        Err(why) => why,
+    };
+    voice.report(
+        agent.step,
+        if code == 0 { "done" } else { "fail" },
+        json!({ "text": detail }),
+    );
+    if let Err(why) = agent.write_result(code == 0, &detail) {
+        voice.report(agent.step, "fail", json!({ "text": why }));
+        code = code.max(1);
+    }
+    ExitCode::from(code)
+}
+
+struct JsonLinesChannel<'a> {
+    out: &'a mut dyn Write,
+}
+
+impl ClientChannel for JsonLinesChannel<'_> {
+    /// Prints an event. A failed write is ignored, because the work should still be completed.
+    fn report(&mut self, step: usize, kind: &str, mut content: Value) {
+        if kind == "ran" {
+            return;
+        }
+        content["step"] = json!(step);
+        content["kind"] = json!(kind);
+        drop(writeln!(self.out, "{content}").and_then(|()| self.out.flush()));
+    }
+
+    fn ask_person(
+        &mut self,
+        _: &str,
+        _: &[String],
+        default: Option<&str>,
+    ) -> Result<String, ScriptStop> {
+        default
+            .map(str::to_owned)
+            .ok_or_else(|| CANNOT_ASK.to_owned().into())
+    }
+
+    fn request_permission(&mut self, permission: &PermissionStep) -> Result<bool, ScriptStop> {
+        match permission {
+            PermissionStep::Long {
+                default: Some(default),
+                ..
+            } => Ok(*default == PermissionDefault::Allow),
+            _ => Err(CANNOT_ASK.to_owned().into()),
+        }
+    }
+
+    fn print_flood(&mut self, step: usize, bytes: u64) -> Result<(), ScriptStop> {
+        let line =
+            json!({ "step": step, "kind": "flood", "text": "~".repeat(1000) }).to_string() + "\n";
+        let mut printed = 0;
+        while printed < bytes {
+            self.out
+                .write_all(line.as_bytes())
+                .map_err(|error| format!("Could not print: {error}."))?;
+            printed += line.len() as u64;
+        }
+        Ok(())
+    }
+
+    fn sleep(&mut self, time: Duration) -> Result<(), ScriptStop> {
+        std::thread::sleep(time);
+        Ok(())
+    }
+
+    fn check_cancelled(&mut self) -> Result<(), ScriptStop> {
+        Ok(())
+    }
+}

@@ -1,0 +1,356 @@
+//! Fetches an agent's secrets when its program starts.
+//!
+//! A secret's value goes into the child's environment and into the redactor, and nowhere else: not
+//! into a file, the database or an error.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use regatta_core::agent::{SecretSource, SecretVariable};
+use regatta_engine::ports::agents::AgentError;
+use rustix::event::{PollFd, PollFlags};
+use rustix::process::{Pid, Signal, kill_process_group};
+
+use crate::process::poll_until;
+
+/// The time that a command may take. A person may have to unlock a password store meanwhile.
+pub const COMMAND_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// The maximum length of a secret in bytes. A command that prints more prints something else.
+const MAX_SECRET_BYTES: u64 = 64 * 1024;
+
+/// Secrets with their values, and warnings about their sources.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct ResolvedSecrets {
+    /// Pairs of variable and value.
+    pub values: Vec<(String, String)>,
+    /// Problems that a person should fix, as sentences.
+    pub warnings: Vec<String>,
+}
+
+impl std::fmt::Debug for ResolvedSecrets {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let names: Vec<_> = self.values.iter().map(|(name, _)| name).collect();
+        out.debug_struct("Keys")
+            .field("names", &names)
+            .field("warnings", &self.warnings)
+            .finish()
+    }
+}
+
+/// Fetches every secret from its source. `variable` reads the daemon's own environment.
+pub fn fetch_secrets(
+    keys: &[SecretVariable],
+    variable: impl Fn(&str) -> Option<String>,
+    home: &Path,
+    patience: Duration,
+) -> Result<ResolvedSecrets, AgentError> {
+    let mut found = ResolvedSecrets::default();
+    for key in keys {
+        let value = match &key.from {
+            SecretSource::Env(name) => variable(name).ok_or_else(|| variable_not_set(key, name))?,
+            SecretSource::File(path) => {
+                read_from_file(key, &expand_home(path, home), &mut found.warnings)?
+            }
+            SecretSource::Command(line) => read_from_command(key, line, patience)?,
+        };
+        let value = value.trim_end_matches(['\r', '\n']);
+        if value.is_empty() {
+            return Err(secret_error(
+                key,
+                format!("{} is empty", describe_source(key)),
+                "Put the key there, then start again.",
+            ));
+        }
+        if value.contains('\0') {
+            return Err(secret_error(
+                key,
+                format!(
+                    "{} contains a NUL byte, which no variable can hold",
+                    describe_source(key)
+                ),
+                "Store it as text.",
+            ));
+        }
+        found.values.push((key.name.clone(), value.to_owned()));
+    }
+    Ok(found)
+}
+
+/// Expands a leading `~` of a path to `home`.
+pub fn expand_home(path: &str, home: &Path) -> PathBuf {
+    match path.strip_prefix('~') {
+        Some("") => home.to_owned(),
+        Some(rest) if rest.starts_with('/') => home.join(&rest[1..]),
+        _ => PathBuf::from(path),
+    }
+}
+
+fn set_variable_hint(name: &str) -> String {
+    format!("Start the daemon with it: {name}=… regatta up --restart.")
+}
+
+/// Returns the error for a secret whose source variable is not set in the daemon's environment.
+pub(crate) fn variable_not_set(key: &SecretVariable, name: &str) -> AgentError {
+    secret_error(
+        key,
+        format!("the daemon's environment has no {name}"),
+        set_variable_hint(name),
+    )
+}
+
+fn describe_source(key: &SecretVariable) -> String {
+    match &key.from {
+        SecretSource::Env(name) => format!("the variable {name}"),
+        SecretSource::File(path) => format!("the file {path}"),
+        SecretSource::Command(line) => format!("the command `{line}`"),
+    }
+}
+
+fn secret_error(
+    key: &SecretVariable,
+    why: impl std::fmt::Display,
+    hint: impl Into<String>,
+) -> AgentError {
+    AgentError {
+        message: format!("{} could not be set for the program: {why}.", key.name),
+        hint: hint.into(),
+    }
+}
+
+fn read_from_file(
+    key: &SecretVariable,
+    path: &Path,
+    warnings: &mut Vec<String>,
+) -> Result<String, AgentError> {
+    let read = || -> io::Result<(String, u32)> {
+        let file = File::open(path)?;
+        let mode = file.metadata()?.mode();
+        let mut text = String::new();
+        file.take(MAX_SECRET_BYTES).read_to_string(&mut text)?;
+        Ok((text, mode))
+    };
+    let shown = path.display();
+    let (text, mode) = read().map_err(|error| {
+        let hint = format!("Put the key into {shown} and run: chmod 600 {shown}");
+        secret_error(key, format!("{shown} cannot be read: {error}"), hint)
+    })?;
+    if mode & 0o077 != 0 {
+        warnings.push(format!(
+            "Others can read {shown}, where {} comes from; run: chmod 600 {shown}",
+            key.name
+        ));
+    }
+    Ok(text)
+}
+
+/// Runs the user's own command line in the daemon's own environment, because it may need the user's
+/// key agent or an unlocked password store.
+fn read_from_command(
+    key: &SecretVariable,
+    line: &str,
+    patience: Duration,
+) -> Result<String, AgentError> {
+    let by_hand = format!("Run it by hand to see what is wrong: {line}");
+    let wrong =
+        |why: String| secret_error(key, format!("the command `{line}` {why}"), by_hand.clone());
+    let mut child = Command::new("sh")
+        .args(["-c", line])
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        // The standard error may contain the secret itself.
+        .stderr(Stdio::null())
+        .process_group(0)
+        .spawn()
+        .map_err(|error| wrong(format!("could not be started: {error}")))?;
+    let deadline = Instant::now() + patience;
+    let text = child
+        .stdout
+        .take()
+        .ok_or(io::ErrorKind::BrokenPipe.into())
+        .and_then(|it| read_until(it, deadline));
+    if !matches!(text, Ok(Some(_)))
+        && let Some(group) = i32::try_from(child.id()).ok().and_then(Pid::from_raw)
+    {
+        // The child is not reaped yet, so the process number still belongs to it. The call fails
+        // only if the group has ended, which is fine.
+        let _ = kill_process_group(group, Signal::KILL);
+    }
+    let status = child
+        .wait()
+        .map_err(|error| wrong(format!("could not be waited for: {error}")))?;
+    match text {
+        Err(error) => Err(wrong(format!("could not be read: {error}"))),
+        Ok(None) => Err(wrong(format!(
+            "did not answer within {} s",
+            patience.as_secs()
+        ))),
+        Ok(Some(_)) if !status.success() => Err(wrong(format!("failed ({status})"))),
+        Ok(Some(bytes)) => String::from_utf8(bytes).map_err(|_| {
+            secret_error(
+                key,
+                format!("the command `{line}` printed no text"),
+                by_hand.clone(),
+            )
+        }),
+    }
+}
+
+/// Reads to the end, or returns `None` when the deadline passed first.
+fn read_until(
+    mut from: impl Read + std::os::fd::AsFd,
+    deadline: Instant,
+) -> io::Result<Option<Vec<u8>>> {
+    let mut bytes = vec![];
+    let mut buffer = [0; 4096];
+    loop {
+        if !poll_until(&mut [PollFd::new(&from, PollFlags::IN)], Some(deadline))? {
+            return Ok(None);
+        }
+        match from.read(&mut buffer)? {
+            0 => return Ok(Some(bytes)),
+            length => bytes.extend_from_slice(&buffer[..length]),
+        }
+        if bytes.len() as u64 > MAX_SECRET_BYTES {
+            return Err(io::Error::other(format!(
+                "it is longer than {MAX_SECRET_BYTES} bytes"
+            )));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    fn secret_from(from: SecretSource) -> SecretVariable {
+        SecretVariable {
+            name: "API_KEY".to_owned(),
+            from,
+        }
+    }
+
+    fn fetch_one(from: SecretSource, patience: Duration) -> Result<ResolvedSecrets, AgentError> {
+        let variable =
+            |name: &str| (name == "THEIR_KEY").then(|| "from-the-environment".to_owned());
+        fetch_secrets(
+            &[secret_from(from)],
+            variable,
+            Path::new("/home/me"),
+            patience,
+        )
+    }
+
+    #[test]
+    fn key_is_read_from_the_environment_a_file_or_a_command() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("key");
+        std::fs::write(&file, "from-a-file\n").unwrap();
+        std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o600)).unwrap();
+        let file = file.to_str().unwrap().to_owned();
+        let value = |from| {
+            fetch_one(from, COMMAND_TIMEOUT).unwrap().values[0]
+                .1
+                .clone()
+        };
+        assert_eq!(
+            value(SecretSource::Env("THEIR_KEY".to_owned())),
+            "from-the-environment"
+        );
+        assert_eq!(value(SecretSource::File(file.clone())), "from-a-file");
+        assert_eq!(
+            value(SecretSource::Command("echo from-a-command".to_owned())),
+            "from-a-command"
+        );
+
+        assert_eq!(
+            fetch_one(SecretSource::File(file.clone()), COMMAND_TIMEOUT)
+                .unwrap()
+                .warnings,
+            Vec::<String>::new()
+        );
+        std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o644)).unwrap();
+        let warnings = fetch_one(SecretSource::File(file.clone()), COMMAND_TIMEOUT)
+            .unwrap()
+            .warnings;
+        assert!(
+            warnings[0].contains("API_KEY") && warnings[0].contains(&format!("chmod 600 {file}")),
+            "{warnings:?}"
+        );
+        assert_eq!(
+            expand_home("~/key", Path::new("/home/me")),
+            Path::new("/home/me/key")
+        );
+        assert_eq!(
+            expand_home("~other/key", Path::new("/home/me")),
+            Path::new("~other/key")
+        );
+    }
+
+    #[test]
+    fn s4_an_error_names_the_variable_and_the_fix_and_never_the_value() {
+        let missing =
+            fetch_one(SecretSource::Env("NOT_THERE".to_owned()), COMMAND_TIMEOUT).unwrap_err();
+        assert!(
+            missing.message.contains("API_KEY") && missing.hint.contains("NOT_THERE=…"),
+            "{missing:?}"
+        );
+        let missing = fetch_one(
+            SecretSource::File("/nowhere/key".to_owned()),
+            COMMAND_TIMEOUT,
+        )
+        .unwrap_err();
+        assert!(
+            missing.message.contains("API_KEY") && missing.hint.contains("chmod 600 /nowhere/key"),
+            "{missing:?}"
+        );
+        let failed = fetch_one(
+            SecretSource::Command("echo s3cret; echo s3cret >&2; exit 3".to_owned()),
+            COMMAND_TIMEOUT,
+        )
+        .unwrap_err();
+        let said = failed
+            .message
+            .replace("`echo s3cret; echo s3cret >&2; exit 3`", "");
+        assert!(
+            said.contains("API_KEY") && said.contains('3') && !said.contains("s3cret"),
+            "{failed:?}"
+        );
+        let empty =
+            fetch_one(SecretSource::Command("true".to_owned()), COMMAND_TIMEOUT).unwrap_err();
+        assert!(empty.message.contains("is empty"), "{empty:?}");
+        let keys = fetch_one(SecretSource::Env("THEIR_KEY".to_owned()), COMMAND_TIMEOUT).unwrap();
+        assert!(!format!("{keys:?}").contains("from-the-environment"));
+    }
+
+    #[test]
+    fn hanging_key_command_is_ended_with_its_children() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("pid");
+        let line = format!(
+            "sh -c 'echo $$ > {0}.new; mv {0}.new {0}; exec sleep 600' & wait",
+            file.display()
+        );
+        let before = Instant::now();
+        let patience = Duration::from_millis(300);
+        let failed = fetch_one(SecretSource::Command(line), patience).unwrap_err();
+        assert!(failed.message.contains("did not answer"), "{failed:?}");
+        assert!(before.elapsed() >= patience);
+        if let Ok(pid) = std::fs::read_to_string(&file) {
+            let stat = PathBuf::from(format!("/proc/{}/stat", pid.trim()));
+            let deadline = Instant::now() + Duration::from_secs(10);
+            let gone = || std::fs::read_to_string(&stat).map_or(true, |it| it.contains(") Z "));
+            while !gone() && Instant::now() < deadline {
+                std::thread::yield_now();
+            }
+            assert!(gone());
+        }
+    }
+}

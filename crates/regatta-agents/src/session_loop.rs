@@ -1,0 +1,545 @@
+//! The session loop of one program.
+//!
+//! It replays the journal to the program's driver, passes the driver's events to the session sink,
+//! and sends the driver's next input to the program.
+//!
+//! The loop keeps no state outside the run directory. A loop that starts in the middle of a turn,
+//! in a new daemon, reads the journal from its first record and then has the state of the old one.
+//! Every input carries a number, so the last input of the old loop is never sent twice. The loop
+//! asks the driver for more input only after the last input has come back through the journal.
+
+use std::io::{self, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
+
+use regatta_core::agent_protocol::FailureClass;
+use regatta_core::ids::AttemptId;
+use regatta_engine::ports::agents::{AgentError, DriverVerdict, Exit, SessionSink, TranscriptLine};
+use rustix::event::{PollFd, PollFlags};
+
+use crate::adapter::{AgentsAdapter, RunPhase};
+use crate::driver::{Driver, InputAction, JournalRecord, JournalStream};
+use crate::errors;
+use crate::journal::JournalReader;
+use crate::process::poll_until;
+use crate::run_dir::RunDir;
+use crate::sandbox;
+use crate::shim::WakeupFd;
+use crate::shim_protocol::{self, ShimCommand, ShimReply};
+
+/// The interval at which the session loop checks its other tasks while the program prints nothing.
+const POLL_INTERVAL: Duration = Duration::from_millis(250);
+
+/// The time that a shim may take to reply before the loop drops the connection and opens a new one.
+const REPLY_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// The delay before the loop connects again to a shim that it could not reach.
+const RECONNECT_DELAY: Duration = Duration::from_millis(20);
+
+/// The number of records after which the loop asks the sink whether to go on.
+const RECORDS_PER_SINK_CHECK: u64 = 1000;
+
+pub(crate) struct SessionLoop<'a> {
+    adapter: &'a AgentsAdapter,
+    dir: RunDir,
+    sink: &'a dyn SessionSink,
+    driver: Box<dyn Driver>,
+    reader: JournalReader,
+    wakeup: &'a WakeupFd,
+    shim: Option<ShimConnection>,
+    /// The number of the last record that was read.
+    last_record: u64,
+    /// The number of inputs that were sent to the program, according to the journal.
+    sent_inputs: u64,
+    has_input_ended: bool,
+    /// The number of the last input that was sent and has not come back yet.
+    pending_input: Option<u64>,
+    last_output: Instant,
+    /// The time at which the program's silence was last reported.
+    silence_reported: Option<Instant>,
+    /// The last line on the program's standard error.
+    last_error_line: String,
+}
+
+impl<'a> SessionLoop<'a> {
+    pub(crate) fn new(
+        adapter: &'a AgentsAdapter,
+        attempt: AttemptId,
+        sink: &'a dyn SessionSink,
+        driver: Box<dyn Driver>,
+        wakeup: &'a WakeupFd,
+    ) -> SessionLoop<'a> {
+        let dir = adapter.attempt_dir(attempt);
+        SessionLoop {
+            adapter,
+            sink,
+            driver,
+            reader: JournalReader::new(&dir.0),
+            dir,
+            wakeup,
+            shim: None,
+            last_record: 0,
+            sent_inputs: 0,
+            has_input_ended: false,
+            pending_input: None,
+            // After a restart the full time counts again, because the dates of files and records
+            // may have changed (L12).
+            last_output: Instant::now(),
+            silence_reported: None,
+            last_error_line: String::new(),
+        }
+    }
+
+    /// Runs until the program has ended, or until the sink ends the loop.
+    pub(crate) fn run(mut self) -> Result<Option<DriverVerdict>, AgentError> {
+        loop {
+            if !self.sink.should_continue() {
+                return Ok(None);
+            }
+            // The exit is checked before the journal is read, so the journal is complete when there
+            // is an exit.
+            let ended = if self.shim.is_none() {
+                self.connect()?
+            } else {
+                None
+            };
+            if !self.read_records()? {
+                return Ok(None);
+            }
+            if let Some(exit) = ended {
+                // In a sandbox, Regatta's own init process finds out that the program cannot be
+                // started.
+                let exit = match &exit {
+                    Exit::Code(code) => match sandbox::failure_reason(*code, &self.last_error_line)
+                    {
+                        Some(reason) => Exit::NotStarted(reason),
+                        None => exit,
+                    },
+                    _ => exit,
+                };
+                let judged = self.driver.assess_exit(&exit);
+                return Ok(Some(DriverVerdict {
+                    exit,
+                    class: judged.class,
+                    detail: judged.detail,
+                    usage: judged.usage,
+                }));
+            }
+            self.send_next_input()?;
+            self.report_silence();
+            self.wait();
+        }
+    }
+
+    /// Connects to the shim. Without a shim, returns how the program ended.
+    fn connect(&mut self) -> Result<Option<Exit>, AgentError> {
+        match self.adapter.settled_phase(&self.dir)? {
+            RunPhase::Ended(exit) => Ok(Some(exit)),
+            RunPhase::Vanished => self
+                .adapter
+                .conclude_vanished(&self.dir, Duration::ZERO)
+                .map(Some),
+            RunPhase::NotStarted => Err(errors::shim_silent(&self.dir.shim_log(), "was not there")),
+            RunPhase::Running(..) => {
+                // A shim that is just ending refuses the connection; the next round reads its
+                // record.
+                self.shim = ShimConnection::open(&self.dir).ok();
+                Ok(None)
+            }
+        }
+    }
+
+    /// Reads all available records. Returns whether the sink wants to go on.
+    fn read_records(&mut self) -> Result<bool, AgentError> {
+        while let Some(record) = self
+            .reader
+            .next_record()
+            .map_err(|error| errors::file_error("read the journal in", &self.dir.0, error))?
+        {
+            self.last_record = record.position;
+            match record.stream {
+                // The silence of a program counts from its last input or output.
+                JournalStream::In => {
+                    self.sent_inputs += 1;
+                    self.last_output = Instant::now();
+                }
+                JournalStream::InEnd => {
+                    (self.sent_inputs, self.has_input_ended) = (self.sent_inputs + 1, true)
+                }
+                JournalStream::Out | JournalStream::Err => {
+                    if record.stream == JournalStream::Err {
+                        self.last_error_line.clone_from(&record.line);
+                    }
+                    self.last_output = Instant::now();
+                    if self.silence_reported.take().is_some() {
+                        self.sink.on_silence(None);
+                    }
+                }
+                JournalStream::Mark => {}
+            }
+            for said in self.driver.on_record(&record) {
+                self.sink.on_event(record.position, said);
+            }
+            if record.position.is_multiple_of(RECORDS_PER_SINK_CHECK)
+                && !self.sink.should_continue()
+            {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Sends the driver's next input, once the last input has come back through the journal.
+    fn send_next_input(&mut self) -> Result<(), AgentError> {
+        if self.pending_input.is_some_and(|it| it <= self.sent_inputs) {
+            self.pending_input = None;
+        }
+        let Some(line) = &mut self.shim else {
+            return Ok(());
+        };
+        if self.pending_input.is_some() || self.has_input_ended {
+            return Ok(());
+        }
+        let Some(say) = self.driver.next_input(&self.sink.desired_input()) else {
+            return Ok(());
+        };
+        let k = self.sent_inputs + 1;
+        let command = match say {
+            InputAction::Line(line) => ShimCommand::SendLine { number: k, line },
+            InputAction::Close => ShimCommand::CloseInput { number: k },
+        };
+        match line.request(&command) {
+            Ok(ShimReply::Ok) => self.pending_input = Some(k),
+            // The program does not read its input, or the journal is about to report that the input
+            // is closed.
+            Ok(ShimReply::Busy | ShimReply::Closed | ShimReply::Grew { .. }) => {}
+            Ok(ShimReply::Refused { why }) => return Err(errors::input_refused(&why)),
+            // The shim may or may not have received the input. The number makes it safe to send the
+            // input again.
+            Err(_) => self.shim = None,
+        }
+        Ok(())
+    }
+
+    /// Reports to the sink when the program has been silent for too long.
+    fn report_silence(&mut self) {
+        let (since, most) = (
+            self.last_output.elapsed(),
+            self.adapter
+                .silence_timeout
+                .min(self.sink.silence_threshold()),
+        );
+        // The silence is reported repeatedly, because the reason that excused the first report may
+        // be gone.
+        if since >= most
+            && self
+                .silence_reported
+                .is_none_or(|it| it.elapsed() >= most / 4)
+        {
+            self.silence_reported = Some(Instant::now());
+            self.sink.on_silence(Some(since));
+        }
+    }
+
+    /// Waits for the journal to grow, the program to end, a wake-up, or the next check.
+    fn wait(&mut self) {
+        let attached = self.shim.as_mut().map(|it| it.attach(self.last_record));
+        if matches!(attached, Some(Err(_))) {
+            self.shim = None;
+        }
+        let patience = if self.shim.is_some() {
+            POLL_INTERVAL
+        } else {
+            RECONNECT_DELAY
+        };
+        let mut fds = vec![PollFd::new(&self.wakeup.0, PollFlags::IN)];
+        fds.extend(
+            self.shim
+                .as_ref()
+                .map(|it| PollFd::new(&it.stream, PollFlags::IN)),
+        );
+        // The result does not matter, because the next round checks everything again.
+        let _ = poll_until(&mut fds, Some(Instant::now() + patience));
+        let heard = fds.get(1).is_some_and(|it| !it.revents().is_empty());
+        self.wakeup.clear();
+        if heard
+            && self
+                .shim
+                .as_mut()
+                .is_some_and(|it| it.read_pending_replies().is_err())
+        {
+            self.shim = None;
+        }
+    }
+}
+
+/// Returns the verdict on a program of which only the exit is known.
+pub(crate) fn verdict_from_exit(exit: Exit) -> DriverVerdict {
+    let class = (exit != Exit::Code(0)).then_some(FailureClass::Crashed);
+    DriverVerdict {
+        exit,
+        class,
+        detail: String::new(),
+        usage: vec![],
+    }
+}
+
+/// A connection to a shim.
+struct ShimConnection {
+    stream: UnixStream,
+    received: Vec<u8>,
+    /// Set while the shim still has to report the next growth of the journal.
+    is_attached: bool,
+}
+
+impl ShimConnection {
+    fn open(dir: &RunDir) -> io::Result<ShimConnection> {
+        let stream = shim_protocol::connect(dir)?;
+        stream.set_nonblocking(true)?;
+        Ok(ShimConnection {
+            stream,
+            received: vec![],
+            is_attached: false,
+        })
+    }
+
+    fn send(&mut self, command: &ShimCommand) -> io::Result<()> {
+        let bytes = command.to_line()?;
+        let (mut left, deadline) = (bytes.as_slice(), Instant::now() + REPLY_TIMEOUT);
+        while !left.is_empty() {
+            match self.stream.write(left) {
+                Ok(length) => left = &left[length..],
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    if !poll_until(
+                        &mut [PollFd::new(&self.stream, PollFlags::OUT)],
+                        Some(deadline),
+                    )? {
+                        return Err(io::ErrorKind::TimedOut.into());
+                    }
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    fn attach(&mut self, seen: u64) -> io::Result<()> {
+        if !self.is_attached {
+            self.send(&ShimCommand::AwaitRecord { after: seen })?;
+            self.is_attached = true;
+        }
+        Ok(())
+    }
+
+    /// Sends a command and waits for its reply. A reply about the journal's growth may come first.
+    fn request(&mut self, command: &ShimCommand) -> io::Result<ShimReply> {
+        self.send(command)?;
+        let deadline = Instant::now() + REPLY_TIMEOUT;
+        loop {
+            if let Some(reply) = self.next_reply()? {
+                return Ok(reply);
+            }
+            if !poll_until(
+                &mut [PollFd::new(&self.stream, PollFlags::IN)],
+                Some(deadline),
+            )? {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+            self.read_more()?;
+        }
+    }
+
+    /// Reads replies that came without a command.
+    fn read_pending_replies(&mut self) -> io::Result<()> {
+        self.read_more()?;
+        while self.next_reply()?.is_some() {}
+        Ok(())
+    }
+
+    fn read_more(&mut self) -> io::Result<()> {
+        let mut piece = [0; 1024];
+        match self.stream.read(&mut piece) {
+            Ok(0) => Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(length) => {
+                self.received.extend_from_slice(&piece[..length]);
+                Ok(())
+            }
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted
+                ) =>
+            {
+                Ok(())
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Returns the next reply that is not about the journal's growth.
+    fn next_reply(&mut self) -> io::Result<Option<ShimReply>> {
+        while let Some(at) = self.received.iter().position(|it| *it == b'\n') {
+            let reply = serde_json::from_slice(&self.received[..at])?;
+            self.received.drain(..=at);
+            match reply {
+                ShimReply::Grew { .. } => self.is_attached = false,
+                other => return Ok(Some(other)),
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// A position in a transcript, so that a reader who pages through it does not start from the
+/// beginning each time.
+pub(crate) struct TranscriptCursor {
+    attempt: AttemptId,
+    /// The number of the next record.
+    next_record: u64,
+    /// Set if the reader wants only the records and not the events of a driver.
+    records_only: bool,
+    reader: JournalReader,
+    driver: Option<Box<dyn Driver>>,
+    generation: u64,
+}
+
+impl TranscriptCursor {
+    pub(crate) fn belongs_to(&self, attempt: AttemptId) -> bool {
+        self.attempt == attempt
+    }
+    /// Returns the value of [`AgentsAdapter::restarts`] from the time when the cursor was taken.
+    pub(crate) fn generation(&self) -> u64 {
+        self.generation
+    }
+}
+
+/// The number of cursors that are kept. Beyond it the least recently used cursor is dropped.
+pub(crate) const MAX_CURSORS: usize = 16;
+
+/// The number of bytes of a journal that are read at once.
+const MAX_READ_BYTES: usize = 4 << 20;
+
+/// Takes the kept cursor that stopped at this record, if there is one.
+fn take_cursor(
+    adapter: &AgentsAdapter,
+    attempt: AttemptId,
+    from: u64,
+    plain: bool,
+) -> Option<TranscriptCursor> {
+    let mut cursors = adapter.cursors();
+    let fits = |it: &TranscriptCursor| {
+        it.attempt == attempt && it.next_record == from && it.records_only == plain
+    };
+    let found = cursors.iter().position(fits).map(|it| cursors.remove(it));
+    found.map(|it| TranscriptCursor {
+        generation: adapter.cursor_generation(),
+        ..it
+    })
+}
+
+/// Reads a part of a transcript by replaying the journal to a new driver.
+pub(crate) fn read_transcript(
+    adapter: &AgentsAdapter,
+    attempt: AttemptId,
+    from: u64,
+    limit: usize,
+) -> Result<Vec<TranscriptLine>, AgentError> {
+    let from = from.max(1);
+    let dir = adapter.attempt_dir(attempt);
+    let mut cursor = match take_cursor(adapter, attempt, from, false) {
+        Some(cursor) => cursor,
+        None => {
+            let restarts = adapter.cursor_generation();
+            let driver = adapter.restore_driver(&dir)?;
+            TranscriptCursor {
+                attempt,
+                next_record: 1,
+                records_only: false,
+                reader: JournalReader::new(&dir.0),
+                driver,
+                generation: restarts,
+            }
+        }
+    };
+    let (mut lines, mut bytes) = (Vec::new(), 0);
+    while lines.len() < limit
+        && bytes < MAX_READ_BYTES
+        && let Some(record) = cursor
+            .reader
+            .next_record()
+            .map_err(|error| errors::file_error("read the journal in", &dir.0, error))?
+    {
+        cursor.next_record = record.position + 1;
+        let said = cursor
+            .driver
+            .as_mut()
+            .map_or_else(Vec::new, |it| it.on_record(&record));
+        if record.position >= from {
+            bytes += record.line.len();
+            lines.push(TranscriptLine {
+                record,
+                events: said,
+            });
+        }
+    }
+    // A cursor from before the program began has no driver yet and must not be kept.
+    if cursor.next_record > 1 {
+        adapter.keep_cursor(cursor);
+    }
+    Ok(lines)
+}
+
+/// Reads plain records from number `from`, without a driver's events and up to a limited number of
+/// bytes.
+pub(crate) fn read_records(
+    adapter: &AgentsAdapter,
+    attempt: AttemptId,
+    from: u64,
+    limit: usize,
+) -> Result<Vec<JournalRecord>, AgentError> {
+    let from = from.max(1);
+    let dir = adapter.attempt_dir(attempt);
+    let failed = |error| errors::file_error("read the journal in", &dir.0, error);
+    let mut cursor = match take_cursor(adapter, attempt, from, true) {
+        Some(cursor) => cursor,
+        None => {
+            let restarts = adapter.cursor_generation();
+            let reader = JournalReader::from_record(&dir.0, from).map_err(failed)?;
+            TranscriptCursor {
+                attempt,
+                next_record: from,
+                records_only: true,
+                reader,
+                driver: None,
+                generation: restarts,
+            }
+        }
+    };
+    let (mut records, mut bytes) = (Vec::new(), 0);
+    while records.len() < limit
+        && bytes < MAX_READ_BYTES
+        && let Some(record) = cursor.reader.next_record().map_err(failed)?
+    {
+        (cursor.next_record, bytes) = (record.position + 1, bytes + record.line.len());
+        records.push(record);
+    }
+    adapter.keep_cursor(cursor);
+    Ok(records)
+}
+
+/// Reads plain records from number `from`, without a driver's events and without a limit of bytes.
+pub(crate) fn read_all_records(
+    dir: &RunDir,
+    from: u64,
+    limit: usize,
+) -> io::Result<Vec<JournalRecord>> {
+    let mut reader = JournalReader::from_record(&dir.0, from)?;
+    let mut records = Vec::new();
+    while records.len() < limit
+        && let Some(record) = reader.next_record()?
+    {
+        records.push(record);
+    }
+    Ok(records)
+}

@@ -1,0 +1,253 @@
+//! The thread that receives commands: from daemons on the socket, or from the one daemon of a check
+//! on standard input.
+//!
+//! It writes no file and so never waits for the disk. A stop command is received even while the
+//! journal writer waits for the disk.
+
+use std::io::{self, Read, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags};
+
+use super::state::{ProgramInput, ShimState};
+use super::terminate::TreeTerminator;
+use crate::process::poll_until;
+use crate::shim_protocol::{ShimCommand, ShimReply};
+
+/// The time that a check may take to end by itself when its daemon has died.
+const ORPHAN_GRACE_PERIOD: Duration = Duration::from_secs(1);
+
+/// The maximum length of a command in bytes. The longest command is an escaped line for the
+/// program.
+const MAX_COMMAND_BYTES: usize = 64 << 20;
+
+/// The number of bytes of replies that may wait for a daemon. A daemon that reads more slowly is
+/// disconnected.
+const MAX_REPLY_BYTES: usize = 64 << 10;
+
+/// The maximum number of connections.
+const MAX_CONNECTIONS: usize = 64;
+
+/// The source of commands.
+pub(super) enum CommandSource {
+    Socket(UnixListener),
+    /// The standard input of a check, which ends with its daemon. `orphaned` is set when the daemon
+    /// is gone.
+    StandardInput {
+        input: Option<OwnedFd>,
+        is_orphaned: Arc<AtomicBool>,
+    },
+}
+
+pub(super) struct ControlSocket {
+    pub(super) source: CommandSource,
+    pub(super) shared: Arc<ShimState>,
+    pub(super) terminator: TreeTerminator,
+    pub(super) clients: Vec<ControlClient>,
+}
+
+/// A connected daemon.
+pub(super) struct ControlClient {
+    stream: UnixStream,
+    received: Vec<u8>,
+    replies: Vec<u8>,
+    /// Set while the daemon waits for a record after this number.
+    awaits_after: Option<u64>,
+    is_gone: bool,
+}
+
+impl ControlSocket {
+    /// Runs until the main thread, having reaped all children, ends the process.
+    pub(super) fn run(mut self) {
+        while self.step().is_ok() {}
+    }
+
+    fn step(&mut self) -> io::Result<()> {
+        self.wait(self.terminator.next_step_at())?;
+        self.shared.control_wakeup.clear();
+        let mut stops: Vec<Duration> = self.read_standard_input().into_iter().collect();
+        for guest in &mut self.clients {
+            guest.read_commands();
+            while let Some(line) = guest.next_line() {
+                match interpret_command(&line, &self.shared) {
+                    CommandAction::Stop(grace) => {
+                        stops.push(grace);
+                        guest.queue_reply(&ShimReply::Ok);
+                    }
+                    CommandAction::Wait { seen } => guest.awaits_after = Some(seen),
+                    CommandAction::Reply(reply) => guest.queue_reply(&reply),
+                }
+            }
+        }
+        if self.clients.iter().any(|it| it.awaits_after.is_some()) {
+            let n = self.shared.await_growth();
+            for guest in self
+                .clients
+                .iter_mut()
+                .filter(|it| it.awaits_after.is_some_and(|it| it < n))
+            {
+                guest.awaits_after = None;
+                guest.queue_reply(&ShimReply::Grew { record: n });
+            }
+        }
+        self.clients.iter_mut().for_each(ControlClient::flush);
+        self.clients.retain(|it| !it.is_gone);
+        self.accept_clients();
+        // Of several stop commands the one with the shortest grace period counts.
+        self.terminator
+            .step(stops.into_iter().min(), self.shared.has_program_ended());
+        Ok(())
+    }
+
+    fn wait(&self, until: Option<Instant>) -> io::Result<()> {
+        let mut fds = vec![PollFd::new(&self.shared.control_wakeup.0, PollFlags::IN)];
+        match &self.source {
+            CommandSource::Socket(listener) if self.clients.len() < MAX_CONNECTIONS => {
+                fds.push(PollFd::new(listener, PollFlags::IN));
+            }
+            CommandSource::StandardInput {
+                input: Some(input), ..
+            } => fds.push(PollFd::new(input, PollFlags::IN)),
+            _ => {}
+        }
+        for guest in &self.clients {
+            let flags = if guest.replies.is_empty() {
+                PollFlags::IN
+            } else {
+                PollFlags::IN | PollFlags::OUT
+            };
+            fds.push(PollFd::new(&guest.stream, flags));
+        }
+        poll_until(&mut fds, until)?;
+        Ok(())
+    }
+
+    fn accept_clients(&mut self) {
+        let CommandSource::Socket(listener) = &self.source else {
+            return;
+        };
+        while self.clients.len() < MAX_CONNECTIONS
+            && let Ok((stream, _)) = listener.accept()
+        {
+            if stream.set_nonblocking(true).is_ok() {
+                self.clients.push(ControlClient {
+                    stream,
+                    received: vec![],
+                    replies: vec![],
+                    awaits_after: None,
+                    is_gone: false,
+                });
+            }
+        }
+    }
+
+    /// Reads the commands of a check's daemon. The end of the input ends the check.
+    fn read_standard_input(&mut self) -> Option<Duration> {
+        let CommandSource::StandardInput {
+            input,
+            is_orphaned: orphaned,
+        } = &mut self.source
+        else {
+            return None;
+        };
+        let fd = input.as_ref()?;
+        let mut fds = [PollFd::new(fd, PollFlags::IN)];
+        if !poll_until(&mut fds, Some(Instant::now())).unwrap_or(false) {
+            return None;
+        }
+        let mut buffer = [0; 512];
+        match rustix::io::read(fd, &mut buffer) {
+            Ok(0) => {
+                *input = None;
+                orphaned.store(true, Ordering::Release);
+                Some(ORPHAN_GRACE_PERIOD)
+            }
+            Ok(length) => {
+                let stops = buffer[..length].split(|it| *it == b'\n').filter_map(|it| {
+                    match serde_json::from_slice(it) {
+                        Ok(ShimCommand::Stop { grace_ms }) => Some(Duration::from_millis(grace_ms)),
+                        _ => None,
+                    }
+                });
+                stops.min()
+            }
+            Err(_) => None,
+        }
+    }
+}
+
+enum CommandAction {
+    Stop(Duration),
+    Wait { seen: u64 },
+    Reply(ShimReply),
+}
+
+fn interpret_command(line: &[u8], shared: &ShimState) -> CommandAction {
+    match serde_json::from_slice(line) {
+        Ok(ShimCommand::Stop { grace_ms }) => CommandAction::Stop(Duration::from_millis(grace_ms)),
+        Ok(ShimCommand::AwaitRecord { after: seen }) => CommandAction::Wait { seen },
+        Ok(ShimCommand::SendLine { number: k, line }) => {
+            CommandAction::Reply(shared.accept_input(k, ProgramInput::Line(line)))
+        }
+        Ok(ShimCommand::CloseInput { number: k }) => {
+            CommandAction::Reply(shared.accept_input(k, ProgramInput::End))
+        }
+        Err(error) => CommandAction::Reply(ShimReply::Refused {
+            why: error.to_string(),
+        }),
+    }
+}
+
+impl ControlClient {
+    /// Reads the daemon's commands. An incomplete command of a daemon that has disconnected is
+    /// dropped.
+    fn read_commands(&mut self) {
+        let mut piece = [0; 4096];
+        loop {
+            match self.stream.read(&mut piece) {
+                Ok(0) => self.is_gone = true,
+                Ok(length) => {
+                    self.received.extend_from_slice(&piece[..length]);
+                    if self.received.len() <= MAX_COMMAND_BYTES {
+                        continue;
+                    }
+                    self.is_gone = true;
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(_) => self.is_gone = true,
+            }
+            return;
+        }
+    }
+
+    fn next_line(&mut self) -> Option<Vec<u8>> {
+        let at = self.received.iter().position(|it| *it == b'\n')?;
+        let rest = self.received.split_off(at + 1);
+        let mut line = std::mem::replace(&mut self.received, rest);
+        line.truncate(at);
+        Some(line)
+    }
+
+    fn queue_reply(&mut self, reply: &ShimReply) {
+        self.replies
+            .extend(serde_json::to_vec(reply).unwrap_or_default());
+        self.replies.push(b'\n');
+        self.is_gone |= self.replies.len() > MAX_REPLY_BYTES;
+    }
+
+    fn flush(&mut self) {
+        while !self.replies.is_empty() && !self.is_gone {
+            match self.stream.write(&self.replies) {
+                Ok(length) => drop(self.replies.drain(..length)),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(_) => self.is_gone = true,
+            }
+        }
+    }
+}

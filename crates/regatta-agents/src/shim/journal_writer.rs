@@ -1,0 +1,472 @@
+//! The thread that writes the journal.
+//!
+//! It reads the program's output, writes queued input to the program, and records both in the order
+//! in which they happened. It holds no more than one piece and the line that is being assembled.
+//! When the disk is full or slow, or the program prints faster than it may, the thread stops
+//! reading the pipes for a while and the program waits. Nothing is lost.
+
+use std::io::{self, PipeReader, PipeWriter, Read, Write};
+use std::sync::Arc;
+use std::sync::mpsc::Receiver;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use rustix::event::{PollFd, PollFlags};
+
+use super::output_limits::{LineSplitter, ShimLimits, TokenBucket};
+use super::state::{ProgramInput, ShimState};
+use super::tool_output::ToolOutput;
+use crate::driver::JournalStream;
+use crate::drivers;
+use crate::journal::{JournalMark, JournalWriter};
+use crate::process::poll_until;
+use crate::redact::Redactor;
+use crate::run_dir::{InputSource, LaunchRecord, RunDir};
+
+/// The number of bytes that are read at once.
+const READ_CHUNK_BYTES: usize = 16 * 1024;
+
+/// The time for which a record may stay unsynced.
+const SYNC_DELAY: Duration = Duration::from_secs(1);
+
+/// The number of bytes that are still read from a pipe once no process of the tree is left. It is
+/// more than a pipe can hold.
+const MAX_DRAIN_BYTES: usize = 4 << 20;
+
+/// The delay before a failed write to the disk is repeated, and how often it is repeated once
+/// nothing runs any more.
+const DISK_RETRY_DELAY: Duration = Duration::from_millis(100);
+const MAX_FINAL_RETRIES: u32 = 30;
+
+/// The shim's ends of the program's streams. None of them blocks.
+pub(super) struct Pipes {
+    pub(super) input: Option<PipeWriter>,
+    pub(super) output: PipeReader,
+    pub(super) errors: PipeReader,
+}
+
+/// The secrets of a launch.
+pub(super) struct LaunchSecrets {
+    pub(super) redactor: Redactor,
+    /// The attempt's token. It replaces a placeholder in the lines that open a session.
+    pub(super) token: Option<String>,
+}
+
+struct OutputPipe {
+    pipe: PipeReader,
+    stream: JournalStream,
+    lines: LineSplitter,
+}
+
+/// The input that is being written to the program.
+struct PartialInput {
+    bytes: Vec<u8>,
+    written: usize,
+    /// The number of bytes that it occupies in the queue's limit.
+    queued_bytes: usize,
+}
+
+pub(super) struct JournalThread {
+    shared: Arc<ShimState>,
+    journal: BoundedJournal,
+    secrets: LaunchSecrets,
+    input: Option<PipeWriter>,
+    partial_input: Option<PartialInput>,
+    sources: Vec<OutputPipe>,
+    /// The time of the oldest unsynced record.
+    unsynced_since: Option<Instant>,
+}
+
+impl JournalThread {
+    pub(super) fn new(
+        dir: &RunDir,
+        launch: &LaunchRecord,
+        secrets: LaunchSecrets,
+        shared: Arc<ShimState>,
+    ) -> JournalThread {
+        let (asked, mut tries) = (Arc::clone(&shared), 0);
+        let again = move |_: &io::Error| {
+            std::thread::sleep(DISK_RETRY_DELAY);
+            tries += u32::from(asked.is_finishing());
+            tries < MAX_FINAL_RETRIES
+        };
+        let limits = launch.limits.clone();
+        let journal = JournalWriter::new(dir.0.clone(), limits.segment_bytes, again);
+        let journal = BoundedJournal {
+            writer: journal,
+            bucket: TokenBucket::new(&limits, Instant::now()),
+            limits,
+            size_bytes: 0,
+            is_full: false,
+            dropped: (0, 0),
+            // A program that is given one prompt prints for people; every other program speaks a
+            // protocol.
+            tool_output: (launch.input == InputSource::Lines).then(ToolOutput::default),
+        };
+        JournalThread {
+            shared,
+            journal,
+            secrets,
+            input: None,
+            partial_input: None,
+            sources: vec![],
+            unsynced_since: None,
+        }
+    }
+
+    /// Runs until no process of the tree is left and everything is on the disk.
+    pub(super) fn run(mut self, pipes: &Receiver<Pipes>) -> io::Result<()> {
+        // The channel closes without pipes when the program could not be started.
+        let Ok(pipes) = pipes.recv() else {
+            return Ok(());
+        };
+        self.input = pipes.input;
+        for (pipe, stream) in [
+            (pipes.output, JournalStream::Out),
+            (pipes.errors, JournalStream::Err),
+        ] {
+            self.sources.push(OutputPipe {
+                pipe,
+                stream,
+                lines: LineSplitter::default(),
+            });
+        }
+        if self.input.is_none() {
+            self.journal.write(JournalStream::InEnd, "")?;
+            self.publish()?;
+        }
+        let mut piece = vec![0; READ_CHUNK_BYTES];
+        while !self.shared.is_finishing() {
+            self.step(&mut piece)?;
+        }
+        self.finish(&mut piece)
+    }
+
+    fn step(&mut self, piece: &mut [u8]) -> io::Result<()> {
+        let now = Instant::now();
+        let pause = self.journal.bucket.time_to_wait(now).map(|it| now + it);
+        let sync_at = self.unsynced_since.map(|it| it + SYNC_DELAY);
+        let until = [pause, sync_at].into_iter().flatten().min();
+
+        let bell = PollFd::new(&self.shared.journal_wakeup.0, PollFlags::IN);
+        let wants = self.partial_input.is_some() || self.shared.has_input();
+        // Even a poll for no event reports that the program has closed its end.
+        let input = self.input.as_ref().map(|it| {
+            PollFd::new(
+                it,
+                if wants {
+                    PollFlags::OUT
+                } else {
+                    PollFlags::empty()
+                },
+            )
+        });
+        let sources = self
+            .sources
+            .iter()
+            .filter(|_| pause.is_none())
+            .map(|it| PollFd::new(&it.pipe, PollFlags::IN));
+        let mut fds: Vec<PollFd<'_>> = [Some(bell), input]
+            .into_iter()
+            .flatten()
+            .chain(sources)
+            .collect();
+        poll_until(&mut fds, until)?;
+        let mut ready = fds
+            .iter()
+            .map(|it| it.revents())
+            .collect::<Vec<_>>()
+            .into_iter();
+        drop(fds);
+
+        if ready.next().is_some_and(|it| !it.is_empty()) {
+            self.shared.journal_wakeup.clear();
+        }
+        self.write_marks()?;
+        if self.input.is_some() {
+            let events = ready.next().unwrap_or(PollFlags::empty());
+            if events.contains(PollFlags::ERR) {
+                self.close_input()?;
+            } else if events.contains(PollFlags::OUT) {
+                self.write_input()?;
+            }
+        }
+        let mut readable = ready.map(|it| !it.is_empty());
+        let mut ended = Vec::new();
+        for source in &mut self.sources {
+            if readable.next() == Some(true) {
+                ended.push(
+                    read_piece(source, piece, &mut self.journal, &self.secrets.redactor)?
+                        == Some(0),
+                );
+            } else {
+                ended.push(false);
+            }
+        }
+        let mut ended = ended.into_iter();
+        self.sources.retain(|_| ended.next() != Some(true));
+        self.publish()?;
+        if self
+            .unsynced_since
+            .is_some_and(|it| it + SYNC_DELAY <= Instant::now())
+        {
+            self.sync()?;
+        }
+        Ok(())
+    }
+
+    /// Writes the marks of other threads. They are redacted, because a host's name comes from the
+    /// program and may contain a secret.
+    fn write_marks(&mut self) -> io::Result<()> {
+        for mark in self.shared.take_marks() {
+            self.journal.write(
+                JournalStream::Mark,
+                &self.secrets.redactor.redact_line(&mark.to_line()),
+            )?;
+        }
+        Ok(())
+    }
+
+    /// Makes the written records visible to readers.
+    fn publish(&mut self) -> io::Result<()> {
+        self.journal.writer.flush()?;
+        self.shared
+            .on_journal_grown(self.journal.writer.last_record());
+        if self.journal.writer.is_unsynced() {
+            self.unsynced_since.get_or_insert_with(Instant::now);
+        }
+        Ok(())
+    }
+
+    fn sync(&mut self) -> io::Result<()> {
+        self.unsynced_since = None;
+        self.journal.writer.sync()
+    }
+
+    /// Writes queued input, as much as the program accepts.
+    fn write_input(&mut self) -> io::Result<()> {
+        if self.partial_input.is_none() {
+            match self.shared.next_input() {
+                None => return Ok(()),
+                Some(ProgramInput::End) => return self.close_input(),
+                Some(ProgramInput::Line(line)) => {
+                    // The line is recorded before its first byte is written, so that no answer can
+                    // precede it in the journal.
+                    self.journal
+                        .write(JournalStream::In, &self.secrets.redactor.redact_line(&line))?;
+                    let length = line.len();
+                    let mut bytes = self.secrets.fill_token(line).into_bytes();
+                    bytes.push(b'\n');
+                    self.partial_input = Some(PartialInput {
+                        bytes,
+                        written: 0,
+                        queued_bytes: length,
+                    });
+                }
+            }
+        }
+        let (Some(saying), Some(input)) = (&mut self.partial_input, &mut self.input) else {
+            return Ok(());
+        };
+        match input.write(&saying.bytes[saying.written..]) {
+            Ok(length) => saying.written += length,
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted
+                ) => {}
+            // The program has closed its input, whatever the error is, so nothing more can be sent.
+            Err(_) => return self.close_input(),
+        }
+        if saying.written == saying.bytes.len() {
+            self.shared.on_input_sent(saying.queued_bytes);
+            self.partial_input = None;
+        }
+        Ok(())
+    }
+
+    fn close_input(&mut self) -> io::Result<()> {
+        if self.input.take().is_none() {
+            return Ok(());
+        }
+        self.partial_input = None;
+        let lines = self.shared.close_input();
+        if lines > 0 {
+            self.journal
+                .write_mark(&JournalMark::UnsentInput { lines })?;
+        }
+        self.journal.write(JournalStream::InEnd, "").map(drop)
+    }
+
+    /// Reads the rest of the pipes and syncs everything to the disk. A process that still holds a
+    /// pipe does not belong to the tree and is not waited for.
+    fn finish(&mut self, piece: &mut [u8]) -> io::Result<()> {
+        for mut source in std::mem::take(&mut self.sources) {
+            let mut left = MAX_DRAIN_BYTES;
+            while let Some(length @ 1..) = read_piece(
+                &mut source,
+                piece,
+                &mut self.journal,
+                &self.secrets.redactor,
+            )? {
+                left = left.saturating_sub(length);
+                if left == 0 {
+                    break;
+                }
+            }
+            let (book, redactor, stream) =
+                (&mut self.journal, &self.secrets.redactor, source.stream);
+            source
+                .lines
+                .finish(|line, cut| book.write_output_line(stream, line, cut, redactor))?;
+            self.publish()?;
+        }
+        self.write_marks()?;
+        let left_out = self
+            .journal
+            .tool_output
+            .as_mut()
+            .map(ToolOutput::finish)
+            .unwrap_or_default();
+        for mark in &left_out {
+            self.journal.write_mark(mark)?;
+        }
+        let (lines, bytes) = self.journal.dropped;
+        if lines > 0 {
+            self.journal
+                .write_mark(&JournalMark::Dropped { lines, bytes })?;
+        }
+        self.publish()?;
+        self.sync()
+    }
+}
+
+impl LaunchSecrets {
+    /// Replaces the token's placeholder in a line.
+    fn fill_token(&self, line: String) -> String {
+        match &self.token {
+            Some(token) => drivers::fill_token(&line, token),
+            None => line,
+        }
+    }
+}
+
+/// Reads one piece. Returns `None` if there is nothing to read now, and 0 at the end.
+fn read_piece(
+    source: &mut OutputPipe,
+    piece: &mut [u8],
+    book: &mut BoundedJournal,
+    redactor: &Redactor,
+) -> io::Result<Option<usize>> {
+    let length = match source.pipe.read(piece) {
+        Ok(length) => length,
+        Err(error)
+            if matches!(
+                error.kind(),
+                io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted
+            ) =>
+        {
+            return Ok(None);
+        }
+        Err(error) => return Err(error),
+    };
+    // Bytes that will be cut or dropped count too, because reading them costs CPU time that other
+    // agents need.
+    book.bucket.consume(length as u64);
+    let (stream, most) = (source.stream, book.limits.line_bytes);
+    source
+        .lines
+        .push_piece(&piece[..length], most, |line, cut| {
+            book.write_output_line(stream, line, cut, redactor)
+        })?;
+    if length == 0 {
+        source
+            .lines
+            .finish(|line, cut| book.write_output_line(stream, line, cut, redactor))?;
+    }
+    Ok(Some(length))
+}
+
+/// The journal with its limits.
+struct BoundedJournal {
+    writer: JournalWriter,
+    limits: ShimLimits,
+    bucket: TokenBucket,
+    /// The number of bytes in the journal.
+    size_bytes: u64,
+    is_full: bool,
+    /// The numbers of lines and bytes that were not kept.
+    dropped: (u64, u64),
+    /// Folds repeated output; present for programs that speak a protocol.
+    tool_output: Option<ToolOutput>,
+}
+
+impl BoundedJournal {
+    /// Records a line of the program's output.
+    fn write_output_line(
+        &mut self,
+        stream: JournalStream,
+        line: &[u8],
+        cut: u64,
+        redactor: &Redactor,
+    ) -> io::Result<()> {
+        let length = line.len() as u64 + cut + 1;
+        if self.size_bytes >= self.limits.journal_bytes {
+            if !self.is_full {
+                self.is_full = true;
+                self.write_mark(&JournalMark::Full {
+                    bytes: self.limits.journal_bytes,
+                })?;
+            }
+            self.dropped = (self.dropped.0 + 1, self.dropped.1 + length);
+            return Ok(());
+        }
+        // A secret may lie across two updates, so a line is redacted before it is folded.
+        let text = String::from_utf8_lossy(line);
+        let cleaned = redactor.redact_line(&text);
+        let mut marks = Vec::new();
+        let mut folded = None;
+        if let Some(calls) = self
+            .tool_output
+            .as_mut()
+            .filter(|_| stream == JournalStream::Out)
+        {
+            if cut > 0 {
+                let repeated = calls.check_repeated(&cleaned, length);
+                if let Some(before) = &repeated.mark {
+                    self.write_mark(before)?;
+                }
+                if !repeated.is_stored {
+                    return Ok(());
+                }
+            } else if let Some(stored) = calls.shorten_update(&cleaned, self.limits.call_bytes) {
+                marks = stored.marks;
+                folded = Some(stored.line);
+            }
+        }
+        let written = self.write(stream, folded.as_deref().unwrap_or(&cleaned))?;
+        // The bytes of the line were counted when they were read. The rest of the record is counted
+        // here.
+        self.bucket
+            .consume(written.saturating_sub(line.len() as u64));
+        if cut > 0 {
+            marks.push(JournalMark::Cut { stream, bytes: cut });
+        }
+        marks.iter().try_for_each(|mark| self.write_mark(mark))
+    }
+
+    fn write_mark(&mut self, mark: &JournalMark) -> io::Result<()> {
+        self.write(JournalStream::Mark, &mark.to_line()).map(drop)
+    }
+
+    fn write(&mut self, stream: JournalStream, line: &str) -> io::Result<u64> {
+        let now = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .unwrap_or_default()
+            .as_millis();
+        let length = self
+            .writer
+            .append(u64::try_from(now).unwrap_or(u64::MAX), stream, line)?;
+        self.size_bytes += length;
+        Ok(length)
+    }
+}

@@ -1,0 +1,153 @@
+//! A program that waits inside its sandbox until the shim lets it continue.
+//!
+//! The sandbox, the disk and the control group take some milliseconds each, so the shim sets them
+//! up in parallel. Until the shim lets it continue, the sandbox's init process has started nothing,
+//! so it can still be moved into the control group as a whole. If the shim dies first, the init
+//! process ends.
+
+use std::collections::HashSet;
+use std::sync::{Arc, OnceLock};
+use std::thread::JoinHandle;
+
+use super::state::ShimState;
+use super::{log_failure, spawn_thread};
+use crate::cgroup::{Cgroup, Containment};
+use crate::egress::{EgressGate, RefusedConnection};
+use crate::journal::JournalMark;
+use crate::process::Process;
+
+/// The number of searches for processes outside the control group. No process is born meanwhile, so
+/// the second attempt finds none.
+const MAX_SEARCHES: u32 = 5;
+
+/// The maximum number of generations between a sandbox's init process and its shim.
+const MAX_GENERATIONS: u32 = 16;
+
+pub(super) struct PausedProgram {
+    pub(super) program: u32,
+    cgroup_move: Option<(Cgroup, JoinHandle<std::io::Result<()>>)>,
+}
+
+impl PausedProgram {
+    /// Starts to move a program that was just started into its control group. After a pause the
+    /// first move takes the kernel some milliseconds; later moves are quick.
+    pub(super) fn new(program: u32, cgroup: Option<Cgroup>) -> PausedProgram {
+        let cgroup_move = cgroup.and_then(|it| {
+            let group = it.clone();
+            let first = spawn_thread("cgroup", move || group.add(program));
+            Some((it, log_failure("start a thread", first)?))
+        });
+        PausedProgram {
+            program,
+            cgroup_move,
+        }
+    }
+
+    /// Waits for the sandbox's init process, serves its egress routes, and lets the program
+    /// continue once it is in its control group. Returns the mechanism that holds its processes
+    /// together, or `None` if the program does not start because it ended or was refused.
+    pub(super) fn let_continue(
+        self,
+        gate: EgressGate,
+        shared: &Arc<ShimState>,
+        group: &OnceLock<Cgroup>,
+    ) -> Option<Containment> {
+        let told = Arc::clone(shared);
+        let tell = move |RefusedConnection { to, why, times }| {
+            told.queue_mark(JournalMark::Refused { to, why, times })
+        };
+        let (program, mut contained_in) = (self.program, Containment::PidNamespace);
+        let settle = || {
+            if let Some(cgroup) = self.finish_move() {
+                let _first = group.set(cgroup);
+                contained_in = Containment::Cgroup;
+            }
+            Ok(())
+        };
+        match gate.serve_process(
+            Arc::new(tell),
+            &|stage| is_descendant(stage, program),
+            settle,
+        ) {
+            Ok(()) => Some(contained_in),
+            Err(error) => {
+                shared.queue_mark(JournalMark::EgressFailed {
+                    why: error.to_string(),
+                });
+                None
+            }
+        }
+    }
+
+    /// Moves the processes that are not in the control group yet. Returns `None` if that is not
+    /// possible.
+    fn finish_move(self) -> Option<Cgroup> {
+        let (cgroup, first) = self.cgroup_move?;
+        log_failure("move it into its control group", first.join().ok()?)?;
+        for _ in 0..MAX_SEARCHES {
+            let members: HashSet<u32> = cgroup.members().into_iter().collect();
+            let mut outside = process_and_descendants(self.program)?;
+            outside.retain(|it| !members.contains(it));
+            if outside.is_empty() {
+                return Some(cgroup);
+            }
+            for pid in outside {
+                log_failure("move it into its control group", cgroup.add(pid))?;
+            }
+        }
+        None
+    }
+}
+
+/// Returns a process and all its descendants, or `None` if the kernel does not list children.
+fn process_and_descendants(program: u32) -> Option<Vec<u32>> {
+    let mut all = vec![program];
+    let mut next = 0;
+    while let Some(pid) = all.get(next) {
+        all.extend(Process::child_pids(*pid)?);
+        next += 1;
+    }
+    Some(all)
+}
+
+/// Returns whether a process is the program or descends from it.
+fn is_descendant(pid: u32, program: u32) -> bool {
+    let mut who = pid;
+    for _ in 0..MAX_GENERATIONS {
+        if who == program {
+            return true;
+        }
+        match Process::read(who) {
+            Some(process) => who = process.parent_pid,
+            None => return false,
+        }
+    }
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn descendants_of_a_process_are_found_in_both_directions() {
+        let me = std::process::id();
+        let mut child = std::process::Command::new("sleep")
+            .arg("1000")
+            .spawn()
+            .unwrap();
+        assert!(is_descendant(child.id(), me) && is_descendant(me, me));
+        assert!(!is_descendant(me, child.id()));
+        assert_eq!(process_and_descendants(child.id()), Some(vec![child.id()]));
+        // Children of other tests may end during the listing. The listing then fails and is
+        // repeated.
+        assert!(
+            (0..1_000)
+                .find_map(|_| process_and_descendants(me))
+                .unwrap()
+                .contains(&child.id())
+        );
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+}

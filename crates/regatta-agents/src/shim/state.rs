@@ -1,0 +1,264 @@
+//! The state that the threads of a shim share: the queued input, the marks to write, and the
+//! journal's progress.
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use rustix::event::{EventfdFlags, eventfd};
+
+use crate::journal::JournalMark;
+use crate::shim_protocol::ShimReply;
+
+/// An input that waits to be sent to the program.
+pub(super) enum ProgramInput {
+    Line(String),
+    /// The end of the input.
+    End,
+}
+
+#[derive(Default)]
+struct InputQueue {
+    /// The number of the last accepted input.
+    last_accepted: u64,
+    /// Set once no more input is accepted.
+    is_closed: bool,
+    queue: VecDeque<ProgramInput>,
+    queued_bytes: usize,
+}
+
+/// The number of marks that may wait to be written. Their authors count those that do not fit.
+const MAX_QUEUED_MARKS: usize = 64;
+
+pub(super) struct ShimState {
+    input: Mutex<InputQueue>,
+    /// Marks of other threads that the journal writer has to record.
+    marks: Mutex<Vec<JournalMark>>,
+    /// The number of bytes that may wait for the program to read them.
+    max_input_bytes: usize,
+    /// The number of the last record that readers can see.
+    last_visible_record: AtomicU64,
+    /// Set while a daemon waits for the journal to grow.
+    is_growth_awaited: AtomicBool,
+    /// Set once the program has ended. Other processes of its tree may be left.
+    program_ended: AtomicBool,
+    /// Set once no process of the tree is left.
+    finishing: AtomicBool,
+    /// Wakes the journal writer.
+    pub(super) journal_wakeup: WakeupFd,
+    /// Wakes the thread that receives commands and ends processes.
+    pub(super) control_wakeup: WakeupFd,
+}
+
+impl ShimState {
+    pub(super) fn new(most: usize, input_closed: bool) -> io::Result<ShimState> {
+        let input = InputQueue {
+            is_closed: input_closed,
+            last_accepted: u64::from(input_closed),
+            ..InputQueue::default()
+        };
+        Ok(ShimState {
+            input: Mutex::new(input),
+            marks: Mutex::default(),
+            max_input_bytes: most,
+            last_visible_record: AtomicU64::new(0),
+            is_growth_awaited: AtomicBool::new(false),
+            program_ended: AtomicBool::new(false),
+            finishing: AtomicBool::new(false),
+            journal_wakeup: WakeupFd::new()?,
+            control_wakeup: WakeupFd::new()?,
+        })
+    }
+
+    fn input(&self) -> MutexGuard<'_, InputQueue> {
+        // No thread panics while it holds the lock, and the state is consistent after every step.
+        self.input.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Queues an input for the program, unless its number was accepted before.
+    pub(super) fn accept_input(&self, k: u64, word: ProgramInput) -> ShimReply {
+        let mut input = self.input();
+        let length = match &word {
+            ProgramInput::Line(line) => line.len(),
+            ProgramInput::End => 0,
+        };
+        if k <= input.last_accepted {
+            return ShimReply::Ok;
+        }
+        if input.is_closed {
+            return ShimReply::Closed;
+        }
+        if k != input.last_accepted + 1 {
+            return ShimReply::Refused {
+                why: format!("input {k} does not follow input {}", input.last_accepted),
+            };
+        }
+        if matches!(&word, ProgramInput::Line(line) if line.contains('\n')) {
+            return ShimReply::Refused {
+                why: "the line contains a newline".to_owned(),
+            };
+        }
+        if length > self.max_input_bytes {
+            return ShimReply::Refused {
+                why: format!(
+                    "the line has {length} bytes, more than the limit of {}",
+                    self.max_input_bytes
+                ),
+            };
+        }
+        if input.queued_bytes + length > self.max_input_bytes {
+            return ShimReply::Busy;
+        }
+        input.last_accepted = k;
+        input.is_closed = matches!(word, ProgramInput::End);
+        input.queued_bytes += length;
+        input.queue.push_back(word);
+        drop(input);
+        self.journal_wakeup.wake();
+        ShimReply::Ok
+    }
+
+    /// Returns the next input to send. Its bytes count as waiting until
+    /// [`ShimState::on_input_sent`].
+    pub(super) fn next_input(&self) -> Option<ProgramInput> {
+        self.input().queue.pop_front()
+    }
+
+    pub(super) fn has_input(&self) -> bool {
+        !self.input().queue.is_empty()
+    }
+
+    /// Frees the bytes of an input that was sent completely.
+    pub(super) fn on_input_sent(&self, bytes: usize) {
+        let mut input = self.input();
+        input.queued_bytes = input.queued_bytes.saturating_sub(bytes);
+        if input.queue.is_empty() {
+            input.queue = VecDeque::new();
+        }
+    }
+
+    /// Accepts no more input, and returns the number of queued lines that will never be sent.
+    pub(super) fn close_input(&self) -> u64 {
+        let mut input = self.input();
+        input.is_closed = true;
+        let lines = input
+            .queue
+            .iter()
+            .filter(|it| matches!(it, ProgramInput::Line(_)))
+            .count();
+        input.queue = VecDeque::new();
+        lines as u64
+    }
+
+    /// Passes a mark to the journal writer. When too many marks wait, the mark is dropped.
+    pub(super) fn queue_mark(&self, mark: JournalMark) {
+        let mut marks = self.marks.lock().unwrap_or_else(PoisonError::into_inner);
+        if marks.len() < MAX_QUEUED_MARKS {
+            marks.push(mark);
+        }
+        drop(marks);
+        self.journal_wakeup.wake();
+    }
+
+    pub(super) fn take_marks(&self) -> Vec<JournalMark> {
+        std::mem::take(&mut *self.marks.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Publishes the number of the last visible record, and wakes the control thread if a daemon
+    /// waits for it.
+    pub(super) fn on_journal_grown(&self, n: u64) {
+        if self.last_visible_record.swap(n, Ordering::SeqCst) != n
+            && self.is_growth_awaited.swap(false, Ordering::SeqCst)
+        {
+            self.control_wakeup.wake();
+        }
+    }
+
+    /// Returns the number of the last visible record, and requests a wake-up when it changes.
+    pub(super) fn await_growth(&self) -> u64 {
+        self.is_growth_awaited.store(true, Ordering::SeqCst);
+        self.last_visible_record.load(Ordering::SeqCst)
+    }
+
+    pub(super) fn set_program_ended(&self) {
+        self.program_ended.store(true, Ordering::SeqCst);
+        self.control_wakeup.wake();
+    }
+
+    pub(super) fn has_program_ended(&self) -> bool {
+        self.program_ended.load(Ordering::SeqCst)
+    }
+
+    pub(super) fn set_finishing(&self) {
+        self.finishing.store(true, Ordering::SeqCst);
+        self.journal_wakeup.wake();
+    }
+
+    pub(super) fn is_finishing(&self) -> bool {
+        self.finishing.load(Ordering::SeqCst)
+    }
+}
+
+/// An eventfd that wakes a polling thread.
+pub(crate) struct WakeupFd(pub(crate) OwnedFd);
+
+impl WakeupFd {
+    pub(crate) fn new() -> io::Result<WakeupFd> {
+        Ok(WakeupFd(eventfd(
+            0,
+            EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK,
+        )?))
+    }
+
+    pub(crate) fn wake(&self) {
+        // The write fails only when the bell is ringing already.
+        let _ = rustix::io::write(&self.0, &1_u64.to_ne_bytes());
+    }
+
+    pub(crate) fn clear(&self) {
+        let _ = rustix::io::read(&self.0, &mut [0_u8; 8]);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line(text: &str) -> ProgramInput {
+        ProgramInput::Line(text.to_owned())
+    }
+
+    #[test]
+    fn input_is_accepted_once_and_in_order() {
+        let shared = ShimState::new(10, false).unwrap();
+        assert_eq!(shared.accept_input(1, line("one")), ShimReply::Ok);
+        assert_eq!(
+            shared.accept_input(1, line("one")),
+            ShimReply::Ok,
+            "the same input again"
+        );
+        assert!(matches!(
+            shared.accept_input(3, line("three")),
+            ShimReply::Refused { .. }
+        ));
+        assert!(matches!(
+            shared.accept_input(2, line("a\nb")),
+            ShimReply::Refused { .. }
+        ));
+        assert!(matches!(
+            shared.accept_input(2, line("eleven bytes")),
+            ShimReply::Refused { .. }
+        ));
+        assert_eq!(shared.accept_input(2, line("eightbyt")), ShimReply::Busy);
+        assert!(matches!(shared.next_input(), Some(ProgramInput::Line(it)) if it == "one"));
+        shared.on_input_sent(3);
+        assert_eq!(shared.accept_input(2, line("eightbyt")), ShimReply::Ok);
+        assert_eq!(shared.accept_input(3, ProgramInput::End), ShimReply::Ok);
+        assert_eq!(shared.accept_input(4, line("x")), ShimReply::Closed);
+        assert_eq!(shared.accept_input(3, ProgramInput::End), ShimReply::Ok);
+        assert_eq!(shared.close_input(), 1, "one line was not written yet");
+        assert!(shared.next_input().is_none());
+    }
+}

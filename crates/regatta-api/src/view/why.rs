@@ -1,0 +1,195 @@
+//! Explains why a task or an agent waits: the present reason, the next ones, and the history.
+
+use regatta_core::board::Board;
+use regatta_core::ids::{AttemptId, Now, TaskId};
+use regatta_core::schedule::{WaitKind, WaitReason, machine_full_reason};
+use regatta_core::task::Task;
+use regatta_core::{agent, budget, provider_outage, runner};
+use serde::{Deserialize, Serialize};
+
+use super::{AgentView, TaskView};
+
+/// Why a task waits: the first of its wait reasons holds it now, the others come next, and its
+/// history came before.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct WhyView {
+    pub task: TaskView,
+    pub past: Vec<TaskHistoryView>,
+    /// Conditions that were checked and do not hold the task.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub clear: Vec<WaitReason>,
+    /// The commands that run now: a setup command, check or ratchet of its attempt, or a check of
+    /// the queue.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub commands: Vec<String>,
+}
+
+/// Something that happened to the task.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct TaskHistoryView {
+    pub attempt: AttemptId,
+    pub wall: u64,
+    pub text: String,
+    /// Set if a check of its work failed; `regatta logs T5 --check` prints the check's whole
+    /// output.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub failed_check: bool,
+}
+
+impl WhyView {
+    /// Returns the conditions that do not hold a task that waits for an agent.
+    pub fn passed_conditions(board: &Board, view: &TaskView, now: Now) -> Vec<WaitReason> {
+        let task = &view.task;
+        if !task.status.is_waiting() {
+            return vec![];
+        }
+        let holds = |kind: WaitKind| view.waits.iter().any(|it| it.kind == kind);
+        let mut clear = Vec::new();
+        let mut say = |kind: WaitKind, text: String| {
+            if !holds(kind) {
+                clear.push(WaitReason { kind, text });
+            }
+        };
+        if !task.blocked_by.is_empty() {
+            let names: Vec<String> = task.blocked_by.iter().map(ToString::to_string).collect();
+            say(WaitKind::Dependency, format!("{} done", names.join(" ")));
+        }
+        if !task.files.is_empty() {
+            say(WaitKind::Claim, "its files are free".into());
+        }
+        if let Some(text) = day_budget_left(board, now) {
+            say(WaitKind::Budget, text);
+        }
+        say(WaitKind::Policy, "no rule blocks it".into());
+        let family = candidate_agents(board, task)
+            .find(|it| provider_outage::find_parked(board, it).is_none());
+        if let Some(agent) = family
+            && !holds(WaitKind::RateLimit)
+        {
+            say(WaitKind::Provider, format!("{} takes work", agent.name));
+        }
+        clear
+    }
+}
+
+/// Returns the rest of today's budget in words, if there is one.
+fn day_budget_left(board: &Board, now: Now) -> Option<String> {
+    let cap = board
+        .budgets
+        .get(&budget::BudgetScope::Day)?
+        .ceiling
+        .micro_usd?;
+    let spent = budget::spent_on(board, budget::day_of(now), None)
+        .usage
+        .micro_usd
+        .unwrap_or(0);
+    let usd = |micro: u64| format!("${}.{:02}", micro / 1_000_000, micro % 1_000_000 / 10_000);
+    Some(format!("{} of {}", usd(spent), usd(cap)))
+}
+
+fn candidate_agents<'a>(
+    board: &'a Board,
+    task: &'a Task,
+) -> impl Iterator<Item = &'a agent::Agent> {
+    let mission = task.mission.and_then(|it| board.missions.get(&it));
+    let of_mission = mission.map_or(&[][..], |it| &it.agents[..]).iter();
+    let named = task
+        .assignee
+        .iter()
+        .chain(of_mission.filter(|_| task.assignee.is_none()));
+    named.filter_map(|it| board.agents.get(it).map(|it| &**it))
+}
+
+/// Why an agent is idle, or its activity.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct AgentWhyView {
+    #[serde(flatten)]
+    pub agent: AgentView,
+    /// The reasons why it gets no more work; the first one counts first.
+    pub waits: Vec<WaitReason>,
+    /// The tasks that are assigned to it and wait.
+    pub line: Vec<TaskId>,
+}
+
+impl AgentWhyView {
+    /// Builds the view of an agent, judged as a poll would judge it.
+    pub fn new(board: &Board, it: &agent::Agent, now: Now) -> AgentWhyView {
+        let agent = AgentView::new(board, it, now);
+        let mut waits = Vec::new();
+        let mut say = |kind, text: String| waits.push(WaitReason { kind, text });
+        if let Some(why) = &agent.agent.offline {
+            say(WaitKind::Runner, format!("it is offline: {why}"));
+        }
+        if let Some(parked) = provider_outage::find_parked(board, it) {
+            let kind = if parked.deadline_fleet_ms.is_some() {
+                WaitKind::RateLimit
+            } else {
+                WaitKind::Provider
+            };
+            say(kind, provider_outage::describe(parked, now));
+        }
+        if agent.capacity.available == 0 {
+            let at: Vec<String> = agent.tasks.iter().map(ToString::to_string).collect();
+            let text = format!(
+                "it works on {} of at most {}: {}",
+                agent.capacity.current,
+                agent.capacity.max,
+                at.join(" ")
+            );
+            say(WaitKind::Slot, text);
+        }
+        if let Some(text) = runner::no_runner_reason(board, it) {
+            say(WaitKind::Runner, text);
+        }
+        if let Some(text) = machine_full_reason(board) {
+            say(WaitKind::Machine, text);
+        }
+        let own = |task: &&std::sync::Arc<Task>| {
+            task.assignee.as_ref() == Some(&it.name) && task.status.is_waiting()
+        };
+        let line: Vec<TaskId> = board
+            .tasks
+            .values()
+            .filter(own)
+            .map(|it| it.id)
+            .take(50)
+            .collect();
+        if waits.is_empty() && agent.capacity.current == 0 {
+            let reason = |id: &TaskId| {
+                Some((
+                    *id,
+                    TaskView::new(board, board.tasks.get(id)?, now)
+                        .waits
+                        .into_iter()
+                        .next()?,
+                ))
+            };
+            match line.first().and_then(reason) {
+                Some((id, first)) => waits.push(WaitReason {
+                    text: format!("{id} is next: {}", first.text),
+                    ..first
+                }),
+                None => waits.push(WaitReason {
+                    kind: WaitKind::Dependency,
+                    text: "no task is assigned to it, and none is ready for it in a mission or \
+                        the pool"
+                        .into(),
+                }),
+            }
+        }
+        AgentWhyView { agent, waits, line }
+    }
+}
+
+/// Returns a duration in a short form: `12s`, `4m`, `3h`, `2d`.
+pub fn short_duration(ms: u64) -> String {
+    match ms / 1_000 {
+        it @ 0..60 => format!("{it}s"),
+        it @ 60..3_600 => format!("{}m", it / 60),
+        it @ 3_600..172_800 => format!("{}h", it / 3_600),
+        it => format!("{}d", it / 86_400),
+    }
+}

@@ -1,0 +1,555 @@
+//! The registry: the agents of the configuration, and each agent's own credentials for each
+//! service.
+//!
+//! Read from `[agents.NAME]` and `[bridges]` of the user's settings, or from the variables of an
+//! older bridge (`AGENTS_JSON`, `SLACK_BOT_TOKEN`, `SLACK_BOT_TOKEN__CODEX`, …). A credential is an
+//! identity, so an agent never uses another agent's. A pair of agent and service that lacks a
+//! credential is off, and the reason names the missing variable.
+
+mod read; // from the settings and the environment
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use regatta_core::conversation::{ChangeDestination, FollowUps, Service};
+use regatta_core::ids::{AgentName, ProjectName};
+use serde::{Deserialize, Serialize};
+
+pub use read::{
+    BridgeSettings, BridgeVariables, DEFAULT_COMMAND, SETTING_VARIABLES, SettingFault,
+    VariableOrigin, is_bridge_variable, read_registry,
+};
+
+/// The settings of one agent.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct AgentEntry {
+    /// The command line that starts its program, which must speak ACP.
+    pub command: Option<String>,
+    /// A program that Regatta knows by name, instead of a command.
+    pub preset: Option<String>,
+    /// Set for the agent that variables without a suffix belong to.
+    pub default: bool,
+}
+
+/// `[bridges]`
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct BridgesConfig {
+    /// Enabled services; all of them if empty.
+    pub services: Vec<String>,
+    /// People who may ask for work: `slack:U123`, `github:octocat`, `github:write`, `slack:team`,
+    /// `linear:team`, …
+    pub allow: Vec<String>,
+    /// Bots that may ask for work, by their id or name in the service.
+    pub bots: Vec<String>,
+    pub follow_ups: FollowUps,
+    pub refusals: RefusalPolicy,
+    pub context: ContextPolicy,
+    pub deliver: ChangeDestination,
+    /// Hours after which an idle conversation gives its workspace back.
+    pub idle_hours: u64,
+    /// The project of channels and repositories that no mapping names.
+    pub project: Option<ProjectName>,
+    /// Address of the dashboard, for links in posts.
+    pub dashboard: Option<String>,
+    pub map: Vec<ChannelMapping>,
+    /// Addresses that replace the usual ones of services:
+    /// `slack = "https://slack-gov.com/api"`.
+    pub url: BTreeMap<String, String>,
+    /// Speed of the services' clocks; more than 1 only for tests against doubles.
+    pub clock: f64,
+    /// Receivers of events, which are sent as signed webhooks.
+    pub webhook: Vec<WebhookConfig>,
+}
+
+impl Default for BridgesConfig {
+    fn default() -> BridgesConfig {
+        BridgesConfig {
+            services: vec![],
+            allow: vec!["github:write".into()],
+            bots: vec![],
+            follow_ups: FollowUps::default(),
+            refusals: RefusalPolicy::default(),
+            context: ContextPolicy::default(),
+            deliver: ChangeDestination::default(),
+            idle_hours: 24,
+            project: None,
+            dashboard: None,
+            map: vec![],
+            url: BTreeMap::new(),
+            clock: 1.0,
+            webhook: vec![],
+        }
+    }
+}
+
+/// The reply to a person who may not ask for work.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RefusalPolicy {
+    #[default]
+    Silent,
+    /// One polite line in the thread.
+    Reply,
+}
+
+/// The part of a thread that an agent receives in addition to the message to it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ContextPolicy {
+    #[default]
+    None,
+    /// The visible messages of the thread.
+    Thread,
+}
+
+/// `[[bridges.map]]`: a channel or repository with the project that is worked on there, for all
+/// agents.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ChannelMapping {
+    /// A Slack channel's id.
+    pub slack: Option<String>,
+    /// `owner/repository`.
+    pub github: Option<String>,
+    /// A Linear team's key.
+    pub linear: Option<String>,
+    /// A Telegram chat's id.
+    pub telegram: Option<String>,
+    pub project: Option<ProjectName>,
+    /// The directory of the project that the work is about.
+    pub directory: Option<String>,
+    /// Text that the agent receives with every conversation.
+    pub prompt: Option<String>,
+    pub deliver: Option<ChangeDestination>,
+    pub follow_ups: Option<FollowUps>,
+    pub context: Option<ContextPolicy>,
+}
+
+impl ChannelMapping {
+    fn channel_of(&self, service: Service) -> Option<&str> {
+        match service {
+            Service::Slack => self.slack.as_deref(),
+            Service::Github => self.github.as_deref(),
+            Service::Linear => self.linear.as_deref(),
+            Service::Telegram => self.telegram.as_deref(),
+        }
+    }
+}
+
+/// `[[bridges.webhook]]`
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct WebhookConfig {
+    pub url: String,
+    /// Name of the variable that holds the signing secret.
+    pub secret: String,
+    /// Prefixes of the kinds of events to send: `task.`, `landing.landed`; all events if empty.
+    pub events: Vec<String>,
+}
+
+/// A receiver of events.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WebhookReceiver {
+    pub url: String,
+    pub events: Vec<String>,
+    /// The variable of its secret, and the secret; without a secret nothing is sent to it.
+    pub variable: String,
+    pub secret: Option<Secret>,
+    /// Why its secret could not be read.
+    pub read_error: Option<String>,
+}
+
+impl WebhookReceiver {
+    /// Returns why nothing is sent to the receiver, in words that do not contain the secret.
+    pub fn problem(&self) -> Option<String> {
+        let name = &self.variable;
+        match (&self.read_error, &self.secret) {
+            (Some(why), _) => Some(format!("{name} cannot be read: {why}")),
+            (None, None) if name.is_empty() => Some("no variable is given for its secret".into()),
+            (None, None) => Some(format!("{name} is not set")),
+            (None, Some(secret)) => crate::outgoing_webhook::signing_key(secret)
+                .err()
+                .map(|why| format!("{name} {why}")),
+        }
+    }
+
+    /// Returns the receiver's host: the address without the parts that may be secret.
+    pub fn host(&self) -> &str {
+        let rest = self
+            .url
+            .split_once("://")
+            .map_or(self.url.as_str(), |it| it.1);
+        let host = rest.split(['/', '?', '#']).next().unwrap_or_default();
+        host.rsplit('@').next().unwrap_or_default()
+    }
+}
+
+/// A secret. Its debug output does not show it.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Secret(String);
+
+impl Secret {
+    pub fn new(text: impl Into<String>) -> Secret {
+        Secret(text.into())
+    }
+
+    pub fn reveal(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret")
+    }
+}
+
+/// An agent's own credentials for a service.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Credentials {
+    Slack {
+        bot_token: Secret,
+        /// For Socket Mode.
+        app_token: Option<Secret>,
+        /// For events over HTTP.
+        signing_secret: Option<Secret>,
+    },
+    Github {
+        app_id: String,
+        private_key: Secret,
+        webhook_secret: Option<Secret>,
+    },
+    Linear {
+        access_token: Secret,
+        agent_id: String,
+        webhook_secret: Option<Secret>,
+    },
+    Telegram {
+        bot_token: Secret,
+    },
+}
+
+impl Credentials {
+    fn secrets(&self) -> Vec<&Secret> {
+        match self {
+            Credentials::Slack {
+                bot_token,
+                app_token,
+                signing_secret,
+            } => [Some(bot_token), app_token.as_ref(), signing_secret.as_ref()]
+                .into_iter()
+                .flatten()
+                .collect(),
+            Credentials::Github {
+                private_key,
+                webhook_secret,
+                ..
+            } => [Some(private_key), webhook_secret.as_ref()]
+                .into_iter()
+                .flatten()
+                .collect(),
+            Credentials::Linear {
+                access_token,
+                webhook_secret,
+                ..
+            } => [Some(access_token), webhook_secret.as_ref()]
+                .into_iter()
+                .flatten()
+                .collect(),
+            Credentials::Telegram { bot_token } => vec![bot_token],
+        }
+    }
+
+    /// Returns a text without these secrets. A service may return in an error what it was sent.
+    pub fn redact(&self, words: &str) -> String {
+        let secrets = self.secrets();
+        let known = secrets
+            .iter()
+            .map(|it| it.reveal())
+            .filter(|it| !it.is_empty());
+        known.fold(words.to_owned(), |words, secret| words.replace(secret, "…"))
+    }
+}
+
+/// One agent at one service.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BridgeInstance {
+    pub agent: AgentName,
+    pub service: Service,
+    /// The route that receives its deliveries; `None` if it polls for them.
+    pub route: Option<String>,
+    pub credentials: Credentials,
+    /// A missing setting, although the bridge runs.
+    pub warning: Option<String>,
+}
+
+/// A pair that is off, with the reason.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct DisabledBridge {
+    pub agent: AgentName,
+    pub service: Service,
+    pub why: String,
+    /// Set if the reason is one of the registry's faults, which are reported separately.
+    #[serde(skip)]
+    pub is_reported: bool,
+}
+
+/// The agents, the instances, and the pairs that are off.
+#[derive(Clone, Debug, Default)]
+pub struct BridgeRegistry {
+    /// In the order of the configuration; the default is marked.
+    pub agents: Vec<(AgentName, AgentEntry)>,
+    pub instances: Vec<BridgeInstance>,
+    pub disabled: Vec<DisabledBridge>,
+    /// Receivers of events.
+    pub receivers: Vec<WebhookReceiver>,
+    pub config: BridgesConfig,
+    /// Settings that cannot be used.
+    pub faults: Vec<SettingFault>,
+    /// The variables in use, and where their values come from.
+    pub used_variables: BTreeMap<String, VariableOrigin>,
+}
+
+/// The rules for a channel or repository.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ChannelRules {
+    pub project: ProjectName,
+    pub prompt: Option<String>,
+    pub deliver: ChangeDestination,
+    pub follow_ups: FollowUps,
+    pub context: ContextPolicy,
+    pub idle_ms: u64,
+}
+
+impl BridgeRegistry {
+    /// Returns the rules for a channel or repository, which are the same for all agents; `projects`
+    /// are the known projects.
+    pub fn channel_rules(
+        &self,
+        service: Service,
+        channel: &str,
+        projects: &[ProjectName],
+    ) -> Result<ChannelRules, String> {
+        let config = &self.config;
+        let mapping = config
+            .map
+            .iter()
+            .find(|it| it.channel_of(service) == Some(channel))
+            .cloned()
+            .unwrap_or_default();
+        let named = mapping.project.clone().or_else(|| config.project.clone());
+        let project = match (named, projects) {
+            (Some(project), _) if projects.contains(&project) => project,
+            (Some(project), _) => {
+                return Err(format!(
+                    "the mapping names {project}, and there is no such project"
+                ));
+            }
+            (None, [only]) => only.clone(),
+            (None, []) => {
+                return Err("there is no project yet: regatta init in a repository".into());
+            }
+            (None, _) => {
+                let names: Vec<&str> = projects.iter().map(ProjectName::as_str).collect();
+                return Err(format!(
+                    "{service} {channel} is mapped to no project; add [[bridges.map]] with \
+                     {service} = \"{channel}\" and \
+                     project = one of {}",
+                    names.join(", ")
+                ));
+            }
+        };
+        let place = mapping
+            .directory
+            .map(|it| format!("The work here is about the directory `{it}`."));
+        let words: Vec<String> = place.into_iter().chain(mapping.prompt).collect();
+        Ok(ChannelRules {
+            project,
+            prompt: (!words.is_empty()).then(|| words.join("\n\n")),
+            deliver: mapping.deliver.unwrap_or(config.deliver),
+            follow_ups: mapping.follow_ups.unwrap_or(config.follow_ups),
+            context: mapping.context.unwrap_or(config.context),
+            idle_ms: config.idle_hours.clamp(1, 24 * 365) * 3_600_000,
+        })
+    }
+
+    /// Returns the address of a service.
+    pub fn service_url(&self, service: Service) -> String {
+        let usual = match service {
+            Service::Slack => "https://slack.com/api",
+            Service::Github => "https://api.github.com",
+            Service::Linear => "https://api.linear.app/graphql",
+            Service::Telegram => "https://api.telegram.org",
+        };
+        let given = self
+            .config
+            .url
+            .get(service.name())
+            .map_or(usual, String::as_str);
+        given.trim_end_matches('/').to_owned()
+    }
+}
+
+/// The facts about a person who asks for work.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Requester {
+    /// Id and name at the service; either may be on the allow-list.
+    pub id: String,
+    pub name: String,
+    /// Set if the person is a full member of the team in which the agent's app is installed.
+    pub is_in_team: bool,
+    /// Set if the person may write to the repository.
+    pub can_write: bool,
+    pub is_bot: bool,
+    /// Set if the service could not be asked at present. The person is then not treated as a
+    /// stranger.
+    pub is_uncertain: bool,
+}
+
+/// Returns whether a person or bot may ask for work.
+pub fn may_ask(config: &BridgesConfig, service: Service, who: &Requester) -> bool {
+    let is = |entry: &str, word: &str| entry == format!("{service}:{word}");
+    if who.is_bot {
+        let named = |it: &String| is(it, &who.id) || is(it, &who.name) || *it == who.id;
+        return config.bots.iter().any(named);
+    }
+    config.allow.iter().any(|entry| {
+        (!who.id.is_empty() && is(entry, &who.id))
+            // Anybody can choose a display name in Slack and Linear, but not a login.
+            || (!who.name.is_empty() && matches!(service, Service::Github | Service::Telegram) && is(entry, &who.name))
+            || (who.is_in_team && is(entry, "team"))
+            || (who.can_write && is(entry, "write"))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn permission_follows_from_the_allow_list() {
+        let config = |allow: &[&str], bots: &[&str]| BridgesConfig {
+            allow: allow.iter().map(|it| (*it).to_owned()).collect(),
+            bots: bots.iter().map(|it| (*it).to_owned()).collect(),
+            ..BridgesConfig::default()
+        };
+        let ann = Requester {
+            id: "U1".into(),
+            name: "ann".into(),
+            is_in_team: true,
+            ..Requester::default()
+        };
+        let eve = Requester {
+            id: "U9".into(),
+            name: "U1".into(),
+            ..Requester::default()
+        };
+        let bot = Requester {
+            is_bot: true,
+            ..ann.clone()
+        };
+        let writer = Requester {
+            id: "octo".into(),
+            can_write: true,
+            ..Requester::default()
+        };
+        for (allow, service, who, may_they) in [
+            (&["slack:U1"][..], Service::Slack, &ann, true),
+            (&["slack:U1"], Service::Linear, &ann, false),
+            (&["slack:U1"], Service::Slack, &eve, false), // anybody can choose a display name
+            (&["slack:team"], Service::Slack, &ann, true),
+            (&["slack:team"], Service::Slack, &eve, false),
+            (&["slack:U1", "slack:team"], Service::Slack, &bot, false),
+            (&["github:write"], Service::Github, &writer, true),
+            (&["github:write"], Service::Github, &ann, false),
+            (&[], Service::Github, &writer, false),
+        ] {
+            assert_eq!(
+                may_ask(&config(allow, &[]), service, who),
+                may_they,
+                "{allow:?} {who:?}"
+            );
+        }
+        assert!(may_ask(&config(&[], &["slack:U1"]), Service::Slack, &bot));
+        assert!(!format!("{:?}", Secret::new("xoxb-1")).contains("xoxb"));
+    }
+
+    #[test]
+    fn mapping_applies_to_every_agent() {
+        let shop = ProjectName::new("shop").unwrap();
+        let docs = ProjectName::new("docs").unwrap();
+        let map = ChannelMapping {
+            slack: Some("C1".into()),
+            project: Some(docs.clone()),
+            directory: Some("web".into()),
+            prompt: Some("Be brief.".into()),
+            deliver: Some(ChangeDestination::Pull),
+            ..ChannelMapping::default()
+        };
+        let it = BridgeRegistry {
+            config: BridgesConfig {
+                map: vec![map],
+                ..BridgesConfig::default()
+            },
+            ..BridgeRegistry::default()
+        };
+        let both = [docs.clone(), shop.clone()];
+        let rules = it.channel_rules(Service::Slack, "C1", &both).unwrap();
+        assert_eq!(
+            (rules.project, rules.deliver),
+            (docs.clone(), ChangeDestination::Pull)
+        );
+        assert!(rules.prompt.unwrap().contains("`web`"));
+        assert!(
+            it.channel_rules(Service::Slack, "C2", &both)
+                .unwrap_err()
+                .contains("[[bridges.map]]")
+        );
+        assert_eq!(
+            it.channel_rules(Service::Slack, "C2", std::slice::from_ref(&shop))
+                .unwrap()
+                .project,
+            shop
+        );
+        assert!(
+            it.channel_rules(Service::Slack, "C1", &[shop])
+                .unwrap_err()
+                .contains("docs")
+        );
+    }
+
+    /// A webhook whose secret is missing, unreadable or unusable reports the reason, but not the
+    /// secret.
+    #[test]
+    fn webhook_without_a_usable_secret_has_a_reason() {
+        let receiver =
+            |variable: &str, secret: Option<&str>, unreadable: Option<&str>| WebhookReceiver {
+                url: "https://me:pass@hooks.example.com:8443/x?y".into(),
+                events: vec![],
+                variable: variable.into(),
+                secret: secret.map(Secret::new),
+                read_error: unreadable.map(str::to_owned),
+            };
+        for (it, wanted) in [
+            (
+                receiver("", None, None),
+                Some("no variable is given for its secret"),
+            ),
+            (receiver("HOOK", None, None), Some("HOOK is not set")),
+            (
+                receiver("HOOK", None, Some("no such file")),
+                Some("HOOK cannot be read: no such file"),
+            ),
+            (
+                receiver("HOOK", Some("whsec_!"), None),
+                Some("HOOK begins with whsec_, and what follows is not base64"),
+            ),
+            (receiver("HOOK", Some("sixteen characters"), None), None),
+        ] {
+            assert_eq!(it.problem().as_deref(), wanted);
+            assert_eq!(it.host(), "hooks.example.com:8443");
+        }
+    }
+}

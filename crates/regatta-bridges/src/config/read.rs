@@ -1,0 +1,1015 @@
+//! Makes the registry from the settings and the environment.
+//!
+//! Reading never fails as a whole: a value that cannot be understood switches off the bridges that
+//! depend on it and is reported as a [`SettingFault`], and everything else starts.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use regatta_core::conversation::Service;
+use regatta_core::ids::AgentName;
+use regatta_core::spelling;
+use serde::Deserialize;
+
+use super::{
+    AgentEntry, BridgeInstance, BridgeRegistry, BridgesConfig, Credentials, DisabledBridge, Secret,
+    WebhookConfig, WebhookReceiver,
+};
+
+/// The settings of the user's own file, each section with its error if it cannot be understood.
+#[derive(Clone, Debug)]
+pub struct BridgeSettings {
+    /// `[agents.NAME]`, in the order of the file.
+    pub agents: Vec<(String, Result<AgentEntry, String>)>,
+    /// `[bridges]`
+    pub config: Result<BridgesConfig, String>,
+}
+
+impl BridgeSettings {
+    pub fn new(agents: &[(String, AgentEntry)], config: BridgesConfig) -> BridgeSettings {
+        let agents = agents
+            .iter()
+            .map(|(name, entry)| (name.clone(), Ok(entry.clone())))
+            .collect();
+        BridgeSettings {
+            agents,
+            config: Ok(config),
+        }
+    }
+}
+
+/// The variables of the daemon, and those of earlier daemons whose source is still known.
+pub trait BridgeVariables {
+    /// Returns the value that the environment gives now, directly or through `…_FILE` or
+    /// `…_COMMAND`.
+    fn current(&self, name: &str) -> Result<Option<String>, String>;
+
+    /// Returns the value from the source that an earlier daemon used. An error says that the
+    /// source is gone.
+    fn stored_value(&self, _name: &str) -> Result<Option<String>, String> {
+        Ok(None)
+    }
+
+    /// Returns whether the variable is set and empty, which means that its value is no longer
+    /// wanted.
+    fn is_set_to_empty(&self, _name: &str) -> bool {
+        false
+    }
+}
+
+impl<F: Fn(&str) -> Result<Option<String>, String>> BridgeVariables for F {
+    fn current(&self, name: &str) -> Result<Option<String>, String> {
+        self(name)
+    }
+}
+
+/// A setting that cannot be used, and what to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SettingFault {
+    /// The variable, or the setting's name in the settings file.
+    pub setting: String,
+    pub message: String,
+    pub hint: String,
+}
+
+/// The source of the value of a variable in use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum VariableOrigin {
+    /// The daemon's environment.
+    Environment,
+    /// The source that an earlier daemon used, whether or not it still gives the value.
+    Remembered,
+}
+
+/// The program that is started when nothing is configured; the successor of the one that an older
+/// bridge started.
+pub const DEFAULT_COMMAND: &str = "claude-agent-acp";
+
+/// The credentials of each service: the variable, and whether the bridge is off without it.
+const CREDENTIAL_VARIABLES: &[(Service, &str, bool)] = &[
+    (Service::Slack, "SLACK_BOT_TOKEN", true),
+    (Service::Slack, "SLACK_APP_TOKEN", false),
+    (Service::Slack, "SLACK_SIGNING_SECRET", false),
+    (Service::Github, "GITHUB_APP_ID", true),
+    (Service::Github, "GITHUB_PRIVATE_KEY", true),
+    (Service::Github, "GITHUB_WEBHOOK_SECRET", false),
+    (Service::Linear, "LINEAR_ACCESS_TOKEN", true),
+    (Service::Linear, "LINEAR_AGENT_ID", true),
+    (Service::Linear, "LINEAR_WEBHOOK_SECRET", false),
+    (Service::Telegram, "TELEGRAM_BOT_TOKEN", true),
+];
+
+/// The variables that name the agents and services.
+pub const SETTING_VARIABLES: &[&str] = &["AGENTS_JSON", "ACP_AGENT_COMMAND", "ENABLED_SERVICES"];
+
+/// Returns whether a variable of this name is about bridges, for any agent and any source.
+pub fn is_bridge_variable(name: &str) -> bool {
+    let base = name.split_once("__").map_or(name, |(base, _)| base);
+    let base = base
+        .strip_suffix("_FILE")
+        .or_else(|| base.strip_suffix("_COMMAND"))
+        .unwrap_or(base);
+    // `ACP_AGENT_COMMAND` is no source, although it ends like one.
+    SETTING_VARIABLES.contains(&name)
+        || CREDENTIAL_VARIABLES
+            .iter()
+            .any(|(_, variable, _)| *variable == base)
+}
+
+/// Reads which agents are at which services, with which credentials.
+pub fn read_registry(settings: BridgeSettings, variables: &dyn BridgeVariables) -> BridgeRegistry {
+    let mut reader = SettingsReader {
+        variables,
+        faults: Vec::new(),
+        used: BTreeMap::new(),
+    };
+    let (agents, from) = reader.agents(settings.agents);
+    let default = reader.default_agent(&agents, from);
+    let (config, unusable) = match settings.config {
+        Ok(config) => (config, None),
+        Err(why) => {
+            reader.add_fault(
+                "bridges",
+                format!("[bridges] cannot be understood: {why}"),
+                "see docs/bridges.md",
+            );
+            (
+                BridgesConfig {
+                    allow: vec![],
+                    ..BridgesConfig::default()
+                },
+                Some(why),
+            )
+        }
+    };
+    let services = reader.services(&config);
+    let receivers = reader.receivers(&config);
+    let mut found = BridgeRegistry {
+        config,
+        receivers,
+        ..BridgeRegistry::default()
+    };
+    for (name, entry) in agents {
+        let Ok(agent) = AgentName::new(&name) else {
+            reader.add_fault(
+                from,
+                format!("{name:?} cannot be an agent's name"),
+                "give the agent another name",
+            );
+            continue;
+        };
+        let is_default = default.as_deref() == Some(&*name);
+        for service in &services {
+            let broken = entry
+                .as_ref()
+                .err()
+                .map(|why| format!("{from}: {name}: {why}"));
+            let broken = broken.or_else(|| {
+                unusable
+                    .as_ref()
+                    .map(|why| format!("[bridges] cannot be understood: {why}"))
+            });
+            let off = |why, is_reported| DisabledBridge {
+                agent: agent.clone(),
+                service: *service,
+                why,
+                is_reported,
+            };
+            match (reader.instance(&agent, is_default, *service), broken) {
+                (Ok(_) | Err(Some(_)), Some(why)) => found.disabled.push(off(why, true)),
+                (Ok(instance), None) => found.instances.push(instance),
+                (Err(Some(why)), None) => found.disabled.push(off(why, false)),
+                (Err(None), _) => {}
+            }
+        }
+        if let Ok(entry) = entry {
+            found.agents.push((
+                agent,
+                AgentEntry {
+                    default: is_default,
+                    ..entry
+                },
+            ));
+        }
+    }
+    (found.faults, found.used_variables) = (reader.faults, reader.used);
+    found
+}
+
+/// All named agents, each with its entry or the error in it.
+type AgentEntries = Vec<(String, Result<AgentEntry, String>)>;
+
+struct SettingsReader<'a> {
+    variables: &'a dyn BridgeVariables,
+    faults: Vec<SettingFault>,
+    used: BTreeMap<String, VariableOrigin>,
+}
+
+impl SettingsReader<'_> {
+    fn add_fault(&mut self, setting: &str, what: impl Into<String>, hint: &str) {
+        self.faults.push(SettingFault {
+            setting: setting.into(),
+            message: what.into(),
+            hint: hint.into(),
+        });
+    }
+
+    /// Returns a variable's value from the environment, or from the source that an earlier daemon
+    /// used.
+    fn variable(&mut self, name: &str) -> Result<Option<String>, String> {
+        let found = self.current_variable(name)?;
+        if found.is_some() || self.variables.is_set_to_empty(name) {
+            return Ok(found);
+        }
+        self.remembered_variable(name)
+    }
+
+    fn current_variable(&mut self, name: &str) -> Result<Option<String>, String> {
+        let found = self
+            .variables
+            .current(name)
+            .map(trimmed)
+            .map_err(|why| format!("{name} cannot be read: {why}"));
+        if !matches!(found, Ok(None)) {
+            self.used
+                .insert(name.to_owned(), VariableOrigin::Environment);
+        }
+        found
+    }
+
+    fn remembered_variable(&mut self, name: &str) -> Result<Option<String>, String> {
+        let found = self.variables.stored_value(name).map(trimmed);
+        if !matches!(found, Ok(None)) {
+            self.used
+                .insert(name.to_owned(), VariableOrigin::Remembered);
+        }
+        found
+    }
+
+    /// Like [`SettingsReader::variable`] for a variable that is a setting: an error becomes a
+    /// fault.
+    fn setting_variable(&mut self, name: &str) -> Option<String> {
+        self.variable(name).unwrap_or_else(|why| {
+            self.add_fault(name, why, "correct it, then: regatta up --restart");
+            None
+        })
+    }
+
+    /// Returns the agents and the setting that names them.
+    fn agents(&mut self, listed: AgentEntries) -> (AgentEntries, &'static str) {
+        let (mut entries, from) = if listed.is_empty() {
+            (self.agents_from_variables(), "AGENTS_JSON")
+        } else {
+            (listed, "agents")
+        };
+        let mut suffixes: BTreeMap<String, Vec<String>> = BTreeMap::new();
+        for (name, _) in &entries {
+            suffixes
+                .entry(variable_suffix(name))
+                .or_default()
+                .push(name.clone());
+        }
+        for (suffix, names) in suffixes.into_iter().filter(|(_, names)| names.len() > 1) {
+            let why = format!(
+                "{} would have the same variables (…__{suffix})",
+                names.join(" and ")
+            );
+            for (_, entry) in entries.iter_mut().filter(|(name, _)| names.contains(name)) {
+                *entry = Err(why.clone());
+            }
+        }
+        for (name, entry) in &entries {
+            if let Err(why) = entry {
+                let usual = if from == "AGENTS_JSON" {
+                    AGENTS_JSON_HINT
+                } else {
+                    "see docs/bridges.md"
+                };
+                let hint = spelling::meant_word(why)
+                    .map_or(usual.to_owned(), |meant| format!("write \"{meant}\""));
+                self.add_fault(from, format!("{from}: {name}: {why}"), &hint);
+            }
+        }
+        (entries, from)
+    }
+
+    fn agents_from_variables(&mut self) -> AgentEntries {
+        let Some(text) = self.setting_variable("AGENTS_JSON") else {
+            if self
+                .faults
+                .iter()
+                .any(|fault| fault.setting == "AGENTS_JSON")
+            {
+                return vec![];
+            }
+            let command = self
+                .setting_variable("ACP_AGENT_COMMAND")
+                .unwrap_or_else(|| DEFAULT_COMMAND.to_owned());
+            return vec![(
+                "default".into(),
+                Ok(AgentEntry {
+                    command: Some(command),
+                    preset: None,
+                    default: true,
+                }),
+            )];
+        };
+        let named = match serde_json::from_str(&text) {
+            Ok(OrderedObject(named)) if named.is_empty() => Err("it names no agent".to_owned()),
+            Ok(OrderedObject(named)) => Ok(named),
+            Err(error) => Err(error.to_string()),
+        };
+        let named = named.unwrap_or_else(|why| {
+            self.add_fault(
+                "AGENTS_JSON",
+                format!("AGENTS_JSON cannot be understood: {why}"),
+                AGENTS_JSON_HINT,
+            );
+            vec![]
+        });
+        let entry = |value: serde_json::Value| {
+            let entry: AgentEntry =
+                serde_json::from_value(value).map_err(|error| error.to_string())?;
+            if entry
+                .command
+                .as_deref()
+                .is_none_or(|command| command.trim().is_empty())
+            {
+                return Err("it has no command".to_owned());
+            }
+            Ok(entry)
+        };
+        named
+            .into_iter()
+            .map(|(name, value)| (name, entry(value)))
+            .collect()
+    }
+
+    /// Returns the agent that variables without a suffix belong to. If an entry is broken, the
+    /// first agent is not used, because the broken entry might have been marked as the default.
+    fn default_agent(&mut self, entries: &AgentEntries, from: &str) -> Option<String> {
+        let good = || {
+            entries
+                .iter()
+                .filter_map(|(name, entry)| Some((name, entry.as_ref().ok()?)))
+        };
+        let marked: Vec<&String> = good()
+            .filter(|(_, entry)| entry.default)
+            .map(|(name, _)| name)
+            .collect();
+        match marked.as_slice() {
+            [one] => Some((*one).clone()),
+            [] if entries.iter().any(|(_, entry)| entry.is_err()) => None,
+            [] => entries.first().map(|(name, _)| name.clone()),
+            [one, other, ..] => {
+                let what =
+                    format!("{one} and {other} are both marked as the default, so neither is");
+                self.add_fault(from, what, "mark only one of them");
+                None
+            }
+        }
+    }
+
+    fn services(&mut self, config: &BridgesConfig) -> Vec<Service> {
+        let (names, from) = match self.setting_variable("ENABLED_SERVICES") {
+            Some(text) => {
+                let names = text
+                    .split(',')
+                    .map(|name| name.trim().to_ascii_lowercase())
+                    .filter(|name| !name.is_empty());
+                (names.collect(), "ENABLED_SERVICES")
+            }
+            None => (config.services.clone(), "bridges.services"),
+        };
+        if names.is_empty() {
+            // A limit that cannot be read still limits.
+            let is_broken = self
+                .faults
+                .iter()
+                .any(|fault| fault.setting == "ENABLED_SERVICES");
+            return if is_broken {
+                vec![]
+            } else {
+                Service::ALL.to_vec()
+            };
+        }
+        let mut found = Vec::new();
+        for name in &names {
+            match Service::ALL
+                .into_iter()
+                .find(|service| service.name() == name)
+            {
+                Some(service) if !found.contains(&service) => found.push(service),
+                Some(_) => {}
+                None => {
+                    let what = format!("{from}: there is no service {name:?}");
+                    self.add_fault(
+                        from,
+                        what,
+                        "the services are slack, github, linear and telegram",
+                    );
+                }
+            }
+        }
+        found
+    }
+
+    fn receivers(&mut self, config: &BridgesConfig) -> Vec<WebhookReceiver> {
+        let mut receivers = Vec::new();
+        for WebhookConfig {
+            url,
+            secret: variable,
+            events,
+        } in config.webhook.clone()
+        {
+            if !url.starts_with("https://") && !url.starts_with("http://") {
+                self.add_fault(
+                    "bridges.webhook",
+                    "a [[bridges.webhook]] has no url",
+                    "write url = \"https://…\"",
+                );
+                continue;
+            }
+            // An unreadable secret does not affect the other receivers.
+            let found = if variable.is_empty() {
+                Ok(None)
+            } else {
+                self.variable(&variable)
+            };
+            let (secret, unreadable) = match found {
+                Ok(found) => (found.map(Secret), None),
+                Err(why) => (None, Some(why)),
+            };
+            receivers.push(WebhookReceiver {
+                url,
+                events,
+                variable,
+                secret,
+                read_error: unreadable,
+            });
+        }
+        receivers
+    }
+
+    /// Looks for a pair's credentials in the environment, and if there are none, at the sources of
+    /// an earlier daemon. Returns the credentials found, and the required ones that are missing.
+    fn credentials(
+        &mut self,
+        agent: &AgentName,
+        is_default: bool,
+        service: Service,
+    ) -> Result<(BTreeMap<&'static str, String>, Vec<String>), String> {
+        for origin in [VariableOrigin::Environment, VariableOrigin::Remembered] {
+            let (mut found, mut lacks) = (BTreeMap::new(), Vec::new());
+            for (_, variable, is_needed) in CREDENTIAL_VARIABLES
+                .iter()
+                .filter(|known| known.0 == service)
+            {
+                let mut value = None;
+                for name in own_variable_names(variable, agent, is_default) {
+                    if value.is_none() {
+                        value = match origin {
+                            VariableOrigin::Environment => self.current_variable(&name)?,
+                            VariableOrigin::Remembered => self.remembered_variable(&name)?,
+                        };
+                    }
+                }
+                match value {
+                    Some(value) => _ = found.insert(*variable, value),
+                    None if *is_needed => lacks.push(own_variable(variable, agent, is_default)),
+                    None => {}
+                }
+            }
+            let mut names = CREDENTIAL_VARIABLES
+                .iter()
+                .filter(|known| known.0 == service);
+            let is_given_up = names.any(|(_, variable, _)| {
+                own_variable_names(variable, agent, is_default)
+                    .iter()
+                    .any(|name| self.variables.is_set_to_empty(name))
+            });
+            if !found.is_empty() || is_given_up {
+                return Ok((found, lacks));
+            }
+        }
+        Ok((BTreeMap::new(), vec![]))
+    }
+
+    /// Creates one pair of agent and service. `Err` has the reason why it is off, or nothing if it
+    /// is not configured. No other agent's variables are used.
+    fn instance(
+        &mut self,
+        agent: &AgentName,
+        is_default: bool,
+        service: Service,
+    ) -> Result<BridgeInstance, Option<String>> {
+        let (mut found, lacks) = self.credentials(agent, is_default, service).map_err(Some)?;
+        if found.is_empty() {
+            return Err(None);
+        }
+        let name = |variable: &str| own_variable(variable, agent, is_default);
+        if !lacks.is_empty() {
+            return Err(Some(format!(
+                "{} is not set, and another agent's is never used",
+                lacks.join(" and ")
+            )));
+        }
+        let mut needed = |variable: &str| found.remove(variable).unwrap_or_default();
+        let without_route = |variable: &str| {
+            format!(
+                "{} is not set, so its route answers every delivery with 503",
+                name(variable)
+            )
+        };
+        let mut warning = None;
+        let credentials = match service {
+            Service::Slack => {
+                let bot_token = Secret(needed("SLACK_BOT_TOKEN"));
+                let app_token = found.remove("SLACK_APP_TOKEN").map(Secret);
+                let signing_secret = found.remove("SLACK_SIGNING_SECRET").map(Secret);
+                if app_token.is_none() && signing_secret.is_none() {
+                    return Err(Some(format!(
+                        "{} is not set (nor {} for events over HTTP), so it could receive no \
+                        events",
+                        name("SLACK_APP_TOKEN"),
+                        name("SLACK_SIGNING_SECRET")
+                    )));
+                }
+                Credentials::Slack {
+                    bot_token,
+                    app_token,
+                    signing_secret,
+                }
+            }
+            Service::Github => {
+                let app_id = needed("GITHUB_APP_ID");
+                // In a key on one line, the line breaks are written as \n.
+                let private_key = Secret(needed("GITHUB_PRIVATE_KEY").replace("\\n", "\n"));
+                let webhook_secret = found.remove("GITHUB_WEBHOOK_SECRET").map(Secret);
+                warning = webhook_secret
+                    .is_none()
+                    .then(|| without_route("GITHUB_WEBHOOK_SECRET"));
+                Credentials::Github {
+                    app_id,
+                    private_key,
+                    webhook_secret,
+                }
+            }
+            Service::Linear => {
+                let access_token = Secret(needed("LINEAR_ACCESS_TOKEN"));
+                let agent_id = needed("LINEAR_AGENT_ID");
+                let webhook_secret = found.remove("LINEAR_WEBHOOK_SECRET").map(Secret);
+                warning = webhook_secret
+                    .is_none()
+                    .then(|| without_route("LINEAR_WEBHOOK_SECRET"));
+                Credentials::Linear {
+                    access_token,
+                    agent_id,
+                    webhook_secret,
+                }
+            }
+            Service::Telegram => Credentials::Telegram {
+                bot_token: Secret(needed("TELEGRAM_BOT_TOKEN")),
+            },
+        };
+        let has_route = match &credentials {
+            Credentials::Slack { signing_secret, .. } => signing_secret.is_some(),
+            Credentials::Github { .. } | Credentials::Linear { .. } => true,
+            Credentials::Telegram { .. } => false,
+        };
+        let route = has_route.then(|| {
+            let base = format!("/webhooks/{service}");
+            if is_default {
+                base
+            } else {
+                format!("{base}/{agent}")
+            }
+        });
+        Ok(BridgeInstance {
+            agent: agent.clone(),
+            service,
+            route,
+            credentials,
+            warning,
+        })
+    }
+}
+
+fn trimmed(value: Option<String>) -> Option<String> {
+    value
+        .map(|value| value.trim().to_owned())
+        .filter(|value| !value.is_empty())
+}
+
+const AGENTS_JSON_HINT: &str = r#"write {"claude": {"command": "claude-agent-acp", "default": true}, "codex": {"command": "codex-acp"}}"#;
+
+/// A JSON object in its written order, because the first entry is the default if none is marked.
+struct OrderedObject(Vec<(String, serde_json::Value)>);
+
+impl<'de> Deserialize<'de> for OrderedObject {
+    fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<OrderedObject, D::Error> {
+        struct Visitor;
+        impl<'de> serde::de::Visitor<'de> for Visitor {
+            type Value = OrderedObject;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object of agents")
+            }
+            fn visit_map<A: serde::de::MapAccess<'de>>(
+                self,
+                mut map: A,
+            ) -> Result<OrderedObject, A::Error> {
+                let mut found: Vec<(String, serde_json::Value)> = Vec::new();
+                while let Some((name, entry)) = map.next_entry::<String, serde_json::Value>()? {
+                    if found.iter().any(|(known, _)| *known == name) {
+                        return Err(serde::de::Error::custom(format!("{name} is listed twice")));
+                    }
+                    found.push((name, entry));
+                }
+                Ok(OrderedObject(found))
+            }
+        }
+        from.deserialize_map(Visitor)
+    }
+}
+
+/// Returns the suffix of an agent's variables: its name in upper case, with underscores for other
+/// characters.
+fn variable_suffix(name: &str) -> String {
+    name.chars()
+        .map(|c| {
+            if c.is_ascii_alphanumeric() {
+                c.to_ascii_uppercase()
+            } else {
+                '_'
+            }
+        })
+        .collect()
+}
+
+/// Returns the usual name of an agent's own variable.
+fn own_variable(variable: &str, agent: &AgentName, is_default: bool) -> String {
+    if is_default {
+        variable.to_owned()
+    } else {
+        format!("{variable}__{}", variable_suffix(agent.as_str()))
+    }
+}
+
+/// Returns all names of an agent's own variable, the most specific first. The default agent's
+/// variables may also have its suffix.
+fn own_variable_names(variable: &str, agent: &AgentName, is_default: bool) -> Vec<String> {
+    let own = format!("{variable}__{}", variable_suffix(agent.as_str()));
+    if is_default {
+        vec![own, variable.to_owned()]
+    } else {
+        vec![own]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn registry_from_env(vars: &[(&str, &str)]) -> BridgeRegistry {
+        let vars: BTreeMap<String, String> = vars
+            .iter()
+            .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
+            .collect();
+        read_registry(
+            BridgeSettings::new(&[], BridgesConfig::default()),
+            &|name: &str| Ok(vars.get(name).cloned()),
+        )
+    }
+
+    fn fault_texts(registry: &BridgeRegistry) -> String {
+        registry
+            .faults
+            .iter()
+            .map(|fault| fault.message.clone())
+            .collect::<Vec<_>>()
+            .join("; ")
+    }
+
+    fn instance_names(it: &BridgeRegistry) -> Vec<String> {
+        it.instances
+            .iter()
+            .map(|pair| format!("{}:{}", pair.service, pair.agent))
+            .collect()
+    }
+
+    const TWO_AGENTS: (&str, &str) = (
+        "AGENTS_JSON",
+        r#"{"my-claude": {"command": "claude-agent-acp"}, "codex": {"command": "codex-acp"}}"#,
+    );
+
+    #[test]
+    fn without_settings_there_is_one_agent_called_default_and_no_bridge() {
+        let it = registry_from_env(&[]);
+        assert_eq!(it.agents[0].0.as_str(), "default");
+        assert_eq!(it.agents[0].1.command.as_deref(), Some(DEFAULT_COMMAND));
+        assert!(it.instances.is_empty() && it.disabled.is_empty());
+        let it = registry_from_env(&[
+            ("ACP_AGENT_COMMAND", "my-agent --acp"),
+            ("TELEGRAM_BOT_TOKEN", "1:x"),
+        ]);
+        assert_eq!(it.agents[0].1.command.as_deref(), Some("my-agent --acp"));
+        assert_eq!(instance_names(&it), ["telegram:default"]);
+    }
+
+    #[test]
+    fn first_agent_is_the_default_and_two_defaults_are_an_error() {
+        let it = registry_from_env(&[TWO_AGENTS, ("TELEGRAM_BOT_TOKEN", "1:x")]);
+        assert_eq!(instance_names(&it), ["telegram:my-claude"]);
+        let both =
+            r#"{"a": {"command": "x", "default": true}, "b": {"command": "y", "default": true}}"#;
+        let it = registry_from_env(&[
+            ("AGENTS_JSON", both),
+            ("TELEGRAM_BOT_TOKEN", "1:x"),
+            ("TELEGRAM_BOT_TOKEN__B", "2:y"),
+        ]);
+        assert!(fault_texts(&it).contains("a and b"), "{}", fault_texts(&it));
+        assert_eq!(
+            instance_names(&it),
+            ["telegram:b"],
+            "only the variable with a suffix belongs to an agent"
+        );
+        for bad in [
+            "",
+            "{}",
+            "[]",
+            "{\"a\": {}}",
+            "{\"a\": {\"comand\": \"x\"}}",
+            "{\"../a\": {\"command\": \"x\"}}",
+        ] {
+            let it = registry_from_env(&[("AGENTS_JSON", bad), ("TELEGRAM_BOT_TOKEN", "1:x")]);
+            assert_eq!(it.faults.is_empty(), bad.is_empty(), "{bad}");
+            assert_eq!(instance_names(&it).is_empty(), !bad.is_empty(), "{bad}");
+        }
+        let it = registry_from_env(&[("AGENTS_JSON", r#"{"a": {"comand": "x"}}"#)]);
+        assert_eq!(it.faults[0].hint, "write \"command\"");
+        let twins = r#"{"my-a": {"command": "x"}, "my_a": {"command": "y"}}"#;
+        assert!(fault_texts(&registry_from_env(&[("AGENTS_JSON", twins)])).contains("MY_A"));
+    }
+
+    /// A fault disables only the pairs that depend on the faulty entry.
+    #[test]
+    fn invalid_entry_disables_only_its_own_pair() {
+        let one = r#"{"a": {"comand": "x"}, "b": {"command": "y"}}"#;
+        let vars = [
+            ("TELEGRAM_BOT_TOKEN__A", "1:x"),
+            ("TELEGRAM_BOT_TOKEN__B", "2:y"),
+            ("TELEGRAM_BOT_TOKEN", "3:z"),
+        ];
+        let it = registry_from_env(&[&[("AGENTS_JSON", one)], &vars[..]].concat());
+        assert_eq!(
+            instance_names(&it),
+            ["telegram:b"],
+            "b does not get the token of the default agent"
+        );
+        let Credentials::Telegram { bot_token } = &it.instances[0].credentials else {
+            panic!()
+        };
+        assert_eq!(bot_token.reveal(), "2:y");
+        assert!(
+            it.disabled[0].why.contains("comand") && it.disabled[0].is_reported,
+            "{:?}",
+            it.disabled
+        );
+        // A section that cannot be parsed disables every pair, because the permitted people are
+        // unknown.
+        let settings = BridgeSettings {
+            agents: vec![],
+            config: Err("unknown variant `x`".into()),
+        };
+        let it = read_registry(settings, &|name: &str| {
+            Ok((name == "TELEGRAM_BOT_TOKEN").then(|| "1:x".to_owned()))
+        });
+        assert!(instance_names(&it).is_empty() && it.config.allow.is_empty());
+        assert!(
+            it.disabled[0].why.contains("unknown variant"),
+            "{:?}",
+            it.disabled
+        );
+        assert_eq!(it.faults.len(), 1);
+    }
+
+    #[test]
+    fn variables_of_the_default_agent_can_have_its_suffix() {
+        let it = registry_from_env(&[TWO_AGENTS, ("TELEGRAM_BOT_TOKEN__MY_CLAUDE", "1:x")]);
+        assert_eq!(instance_names(&it), ["telegram:my-claude"]);
+        let it = registry_from_env(&[
+            TWO_AGENTS,
+            ("TELEGRAM_BOT_TOKEN__MY_CLAUDE", "1:x"),
+            ("TELEGRAM_BOT_TOKEN", "2:y"),
+        ]);
+        let Credentials::Telegram { bot_token } = &it.instances[0].credentials else {
+            panic!()
+        };
+        assert_eq!(
+            bot_token.reveal(),
+            "1:x",
+            "the variable with the suffix has priority"
+        );
+    }
+
+    /// Variables with their present values and their values from an earlier daemon.
+    #[derive(Default)]
+    struct TestVariables {
+        now: BTreeMap<&'static str, &'static str>,
+        before: BTreeMap<&'static str, Result<&'static str, &'static str>>,
+    }
+
+    impl BridgeVariables for TestVariables {
+        fn current(&self, name: &str) -> Result<Option<String>, String> {
+            Ok(self.now.get(name).map(|value| (*value).to_owned()))
+        }
+        fn stored_value(&self, name: &str) -> Result<Option<String>, String> {
+            let found = self
+                .before
+                .get(name)
+                .map(|value| value.map(str::to_owned).map_err(str::to_owned));
+            found.transpose()
+        }
+        fn is_set_to_empty(&self, name: &str) -> bool {
+            self.now.get(name) == Some(&"")
+        }
+    }
+
+    #[test]
+    fn pair_without_variables_uses_the_remembered_sources() {
+        let settings = || BridgeSettings::new(&[], BridgesConfig::default());
+        let before = BTreeMap::from([
+            ("SLACK_BOT_TOKEN", Ok("b")),
+            ("SLACK_APP_TOKEN", Err("the file is gone")),
+        ]);
+        let it = read_registry(
+            settings(),
+            &TestVariables {
+                before: before.clone(),
+                ..TestVariables::default()
+            },
+        );
+        assert_eq!(
+            it.disabled
+                .iter()
+                .map(|off| off.why.as_str())
+                .collect::<Vec<_>>(),
+            ["the file is gone"]
+        );
+        assert_eq!(
+            it.used_variables.get("SLACK_APP_TOKEN"),
+            Some(&VariableOrigin::Remembered),
+            "the variable stays remembered"
+        );
+        // The environment has some variables of the pair, so the others are no longer wanted.
+        let now = BTreeMap::from([("SLACK_BOT_TOKEN", "c"), ("SLACK_SIGNING_SECRET", "s")]);
+        let it = read_registry(
+            settings(),
+            &TestVariables {
+                now,
+                before: before.clone(),
+            },
+        );
+        assert_eq!(instance_names(&it), ["slack:default"]);
+        assert_eq!(it.used_variables.get("SLACK_APP_TOKEN"), None);
+        // A variable that is set and empty means that the pair is not wanted.
+        let it = read_registry(
+            settings(),
+            &TestVariables {
+                now: BTreeMap::from([("SLACK_BOT_TOKEN", "")]),
+                before,
+            },
+        );
+        assert!(
+            instance_names(&it).is_empty()
+                && it.disabled.is_empty()
+                && it.used_variables.is_empty(),
+            "{:?}",
+            it.disabled
+        );
+    }
+
+    #[test]
+    fn bridge_variables_are_recognised_by_name() {
+        for name in [
+            "SLACK_BOT_TOKEN",
+            "SLACK_BOT_TOKEN_FILE__CODEX",
+            "GITHUB_APP_ID__A",
+            "ACP_AGENT_COMMAND",
+        ] {
+            assert!(is_bridge_variable(name), "{name}");
+        }
+        assert!(!is_bridge_variable("GITHUB_TOKEN") && !is_bridge_variable("PATH"));
+    }
+
+    /// An unreadable variable disables its own pair with a reason, and the other pairs stay
+    /// enabled.
+    #[test]
+    fn unreadable_credential_disables_only_its_own_pair() {
+        let it = read_registry(
+            BridgeSettings::new(&[], BridgesConfig::default()),
+            &|name: &str| match name {
+                "SLACK_BOT_TOKEN" => Err("the file gives nothing".into()),
+                "TELEGRAM_BOT_TOKEN" => Ok(Some("1:x".into())),
+                _ => Ok(None),
+            },
+        );
+        assert_eq!(instance_names(&it), ["telegram:default"]);
+        let off: Vec<String> = it
+            .disabled
+            .iter()
+            .map(|pair| format!("{}: {}", pair.service, pair.why))
+            .collect();
+        assert_eq!(
+            off,
+            ["slack: SLACK_BOT_TOKEN cannot be read: the file gives nothing"]
+        );
+    }
+
+    /// A service may return the token that it was sent. Texts for people do not contain the token.
+    #[test]
+    fn secrets_are_removed_from_texts_of_a_service() {
+        let it = registry_from_env(&[("SLACK_BOT_TOKEN", "xoxb-1"), ("SLACK_APP_TOKEN", "xapp-2")]);
+        let words = it.instances[0]
+            .credentials
+            .redact("xoxb-1 is no token, nor is xapp-2; look at SLACK_BOT_TOKEN");
+        assert_eq!(words, "… is no token, nor is …; look at SLACK_BOT_TOKEN");
+    }
+
+    /// Guards against a fault of an older bridge, in which an agent without a token answered under
+    /// another agent's name.
+    #[test]
+    fn second_agent_without_a_token_does_not_use_the_first_agents_token() {
+        let all = [
+            TWO_AGENTS,
+            ("SLACK_BOT_TOKEN", "xoxb-1"),
+            ("SLACK_APP_TOKEN", "xapp-1"),
+            ("SLACK_APP_TOKEN__CODEX", "xapp-2"),
+            ("LINEAR_ACCESS_TOKEN", "t"),
+            ("LINEAR_AGENT_ID", "i"),
+            ("LINEAR_WEBHOOK_SECRET", "s"),
+            ("LINEAR_AGENT_ID__CODEX", "i2"),
+        ];
+        let it = registry_from_env(&all);
+        assert_eq!(instance_names(&it), ["slack:my-claude", "linear:my-claude"]);
+        let off: Vec<&str> = it.disabled.iter().map(|it| it.why.as_str()).collect();
+        assert!(
+            off[0].starts_with("SLACK_BOT_TOKEN__CODEX is not set"),
+            "{off:?}"
+        );
+        assert!(
+            off[1].starts_with("LINEAR_ACCESS_TOKEN__CODEX is not set"),
+            "{off:?}"
+        );
+        // The suffix of a name with a hyphen has an underscore.
+        let swapped = r#"{"codex": {"command": "y"}, "my-claude": {"command": "x"}}"#;
+        let it = registry_from_env(&[
+            ("AGENTS_JSON", swapped),
+            ("TELEGRAM_BOT_TOKEN__MY_CLAUDE", "2:y"),
+        ]);
+        assert_eq!(instance_names(&it), ["telegram:my-claude"]);
+    }
+
+    /// Guards against a fault of an older bridge, in which a route without a secret accepted every
+    /// request.
+    #[test]
+    fn missing_webhook_secret_is_a_warning_and_the_route_stays() {
+        let it = registry_from_env(&[("GITHUB_APP_ID", "1"), ("GITHUB_PRIVATE_KEY", "a\\nb")]);
+        let Credentials::Github {
+            private_key,
+            webhook_secret,
+            ..
+        } = &it.instances[0].credentials
+        else {
+            panic!()
+        };
+        assert_eq!((private_key.reveal(), webhook_secret), ("a\nb", &None));
+        assert!(it.instances[0].warning.as_ref().unwrap().contains("503"));
+        assert_eq!(it.instances[0].route.as_deref(), Some("/webhooks/github"));
+    }
+
+    #[test]
+    fn services_can_be_limited_and_an_unknown_name_is_a_fault() {
+        let vars = [
+            ("TELEGRAM_BOT_TOKEN", "1:x"),
+            ("SLACK_BOT_TOKEN", "b"),
+            ("SLACK_APP_TOKEN", "a"),
+        ];
+        let limited = [&vars[..], &[("ENABLED_SERVICES", "slack, ")]].concat();
+        assert_eq!(
+            instance_names(&registry_from_env(&limited)),
+            ["slack:default"]
+        );
+        let wrong = [&vars[..], &[("ENABLED_SERVICES", "slakc")]].concat();
+        let it = registry_from_env(&wrong);
+        assert!(
+            fault_texts(&it).contains("slakc") && instance_names(&it).is_empty(),
+            "an unknown name enables no service"
+        );
+        let partly = [&vars[..], &[("ENABLED_SERVICES", "slakc,telegram")]].concat();
+        assert_eq!(
+            instance_names(&registry_from_env(&partly)),
+            ["telegram:default"]
+        );
+    }
+}

@@ -1,0 +1,261 @@
+//! Redelivery of missed deliveries. GitHub repeats a delivery only on request, and keeps a list of
+//! all of them.
+
+use std::collections::{BTreeMap, HashSet, VecDeque};
+
+use reqwest::Method;
+use serde_json::Value;
+
+use crate::http::HttpAnswer;
+use crate::service::ServiceError;
+
+use super::api::{GithubApi, escaped};
+
+/// Limits: pages of the list per search, requests per search, and requests per delivery.
+const MAX_PAGES: usize = 50;
+const MAX_REQUESTS_PER_SEARCH: usize = 100;
+const MAX_TRIES: u32 = 5;
+/// Number of deliveries, arrived or failed, that are remembered.
+const MAX_REMEMBERED: usize = 10_000;
+
+/// The known part of the list. It can be lost, because a delivery that arrived is not handled
+/// twice.
+#[derive(Debug, Default)]
+pub(super) struct MissedDeliveries {
+    seen_ids: HashSet<u64>,
+    seen_order: VecDeque<u64>,
+    arrived: HashSet<String>,
+    /// Failed deliveries by their guid, which is the same for all attempts of a delivery.
+    failed: BTreeMap<String, FailedDelivery>,
+}
+
+/// A delivery that has not arrived.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct FailedDelivery {
+    /// Ids of the first and of the latest attempt; ids grow with time.
+    first: u64,
+    latest: u64,
+    /// Number of times that it was requested again.
+    tries: u32,
+}
+
+impl MissedDeliveries {
+    /// Reads the new part of the list and requests the failed deliveries again. Returns the number
+    /// of requests.
+    pub(super) async fn request_redelivery(
+        &mut self,
+        api: &GithubApi,
+    ) -> Result<usize, ServiceError> {
+        self.read_list(api).await?;
+        let mut asked = 0;
+        for guid in self.due_deliveries() {
+            let Some(it) = self.failed.get_mut(&guid) else {
+                continue;
+            };
+            it.tries += 1;
+            match api
+                .call_as_app(
+                    Method::POST,
+                    &format!("/app/hook/deliveries/{}/attempts", it.latest),
+                )
+                .await
+            {
+                Ok(_) => asked += 1,
+                // The delivery is too old, and GitHub has deleted it.
+                Err(ServiceError::Rejected(_)) => it.tries = MAX_TRIES,
+                Err(trouble) => return Err(trouble),
+            }
+        }
+        Ok(asked)
+    }
+
+    /// Returns the deliveries to request now, the oldest first, so that messages arrive in their
+    /// order as far as GitHub keeps it.
+    fn due_deliveries(&self) -> Vec<String> {
+        let mut due: Vec<(u64, &String)> = self
+            .failed
+            .iter()
+            .filter(|it| it.1.tries < MAX_TRIES)
+            .map(|it| (it.1.first, it.0))
+            .collect();
+        due.sort_unstable();
+        due.into_iter()
+            .take(MAX_REQUESTS_PER_SEARCH)
+            .map(|it| it.1.clone())
+            .collect()
+    }
+
+    async fn read_list(&mut self, api: &GithubApi) -> Result<(), ServiceError> {
+        let mut cursor = None::<String>;
+        for _ in 0..MAX_PAGES {
+            let more = cursor
+                .as_ref()
+                .map_or(String::new(), |it| format!("&cursor={}", escaped(it)));
+            let answer = api
+                .call_as_app(
+                    Method::GET,
+                    &format!("/app/hook/deliveries?per_page=100{more}"),
+                )
+                .await?;
+            let rows = answer
+                .body
+                .as_array()
+                .map(Vec::as_slice)
+                .unwrap_or_default();
+            let fresh = rows.iter().filter(|it| self.record_entry(it)).count();
+            cursor = next_cursor(&answer);
+            // An older entry may be listed before a newer one, so only a whole page of known
+            // entries is the end.
+            if cursor.is_none() || fresh == 0 {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Records an entry of the list. Returns whether it is new.
+    fn record_entry(&mut self, line: &Value) -> bool {
+        let (Some(id), Some(guid)) = (line["id"].as_u64(), line["guid"].as_str()) else {
+            return false;
+        };
+        if !self.seen_ids.insert(id) {
+            return false;
+        }
+        self.seen_order.push_back(id);
+        if self.seen_order.len() > MAX_REMEMBERED
+            && let Some(oldest) = self.seen_order.pop_front()
+        {
+            self.seen_ids.remove(&oldest);
+        }
+        let good = line["status_code"]
+            .as_u64()
+            .is_some_and(|it| (200..300).contains(&it));
+        if good {
+            self.failed.remove(guid);
+            if self.arrived.len() > MAX_REMEMBERED {
+                self.arrived.clear();
+            }
+            self.arrived.insert(guid.to_owned());
+        } else if !self.arrived.contains(guid)
+            && is_relevant(line)
+            && self.failed.len() < MAX_REMEMBERED
+        {
+            let it = self
+                .failed
+                .entry(guid.to_owned())
+                .or_insert(FailedDelivery {
+                    first: id,
+                    latest: id,
+                    tries: 0,
+                });
+            (it.first, it.latest) = (it.first.min(id), it.latest.max(id));
+        }
+        true
+    }
+}
+
+/// Returns whether a delivery could be relevant.
+fn is_relevant(line: &Value) -> bool {
+    let of = (
+        line["event"].as_str().unwrap_or_default(),
+        line["action"].as_str().unwrap_or_default(),
+    );
+    matches!(
+        of,
+        ("issue_comment" | "pull_request_review_comment", "created")
+            | ("issues", "opened" | "assigned")
+            | ("pull_request", "opened")
+            | ("pull_request_review", "submitted")
+            | ("check_run", "rerequested" | "requested_action")
+    )
+}
+
+/// Returns the cursor of the next page. Only the cursor is taken from the link, never the address.
+fn next_cursor(answer: &HttpAnswer) -> Option<String> {
+    let next = answer
+        .header("link")?
+        .split(',')
+        .find(|it| it.contains("rel=\"next\""))?;
+    let query = next
+        .split_once('<')?
+        .1
+        .split_once('>')?
+        .0
+        .split_once('?')?
+        .1;
+    let cursor = query.split('&').find_map(|it| it.strip_prefix("cursor="))?;
+    Some(cursor.to_owned()).filter(|it| it.bytes().all(|it| it.is_ascii_graphic() && it != b'%'))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn failed_delivery_is_due_until_it_succeeds() {
+        let line = |id: u64, guid: &str, status: u64, event: &str| json!({"id": id, "guid": guid, "status_code": status, "event": event, "action": "created"});
+        let mut missed = MissedDeliveries::default();
+        // The newest is listed first.
+        for it in [
+            line(9, "b", 200, "issue_comment"),
+            line(8, "a", 502, "issue_comment"),
+            line(7, "b", 0, "issue_comment"),
+            line(6, "c", 500, "installation"),
+            line(5, "d", 202, "issue_comment"),
+        ] {
+            assert!(missed.record_entry(&it));
+            assert!(!missed.record_entry(&it), "the entry was listed before");
+        }
+        assert_eq!(
+            missed.failed,
+            BTreeMap::from([(
+                "a".to_owned(),
+                FailedDelivery {
+                    first: 8,
+                    latest: 8,
+                    tries: 0
+                }
+            )])
+        );
+        missed.failed.get_mut("a").unwrap().tries = 3;
+        missed.record_entry(&line(10, "a", 503, "issue_comment"));
+        assert_eq!(
+            missed.failed["a"],
+            FailedDelivery {
+                first: 8,
+                latest: 10,
+                tries: 3
+            }
+        );
+        missed.record_entry(&line(11, "a", 200, "issue_comment"));
+        assert!(missed.failed.is_empty());
+    }
+
+    #[test]
+    fn missed_deliveries_are_requested_oldest_first() {
+        let line = |id: u64, guid: &str| json!({"id": id, "guid": guid, "status_code": 502, "event": "issue_comment", "action": "created"});
+        let mut missed = MissedDeliveries::default();
+        // "c" was sent first, and again after all others.
+        for it in [
+            line(9, "c"),
+            line(8, "a"),
+            line(7, "d"),
+            line(6, "b"),
+            line(5, "c"),
+        ] {
+            missed.record_entry(&it);
+        }
+        assert_eq!(missed.due_deliveries(), ["c", "b", "d", "a"]);
+        missed.failed.get_mut("b").unwrap().tries = MAX_TRIES;
+        assert_eq!(missed.due_deliveries(), ["c", "d", "a"]);
+        for id in 100..300 {
+            missed.record_entry(&line(id, &format!("more {id}")));
+        }
+        assert_eq!(
+            (missed.due_deliveries().len(), &*missed.due_deliveries()[0]),
+            (MAX_REQUESTS_PER_SEARCH, "c")
+        );
+    }
+}

@@ -1,0 +1,540 @@
+//! The intake of events: turns each event from a service into a command, by the same rules for
+//! every service.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use regatta_core::agent_protocol::{RequestAnswer, RequestContent};
+use regatta_core::board::Board;
+use regatta_core::bridge_health::{self, Bridge};
+use regatta_core::command::{Actor, Command, CommandOutcome, Request};
+use regatta_core::conversation::{
+    Author, Conversation, ConversationCommand, Service, ThreadMessage, ThreadMessageOutcome,
+    find_by_key,
+};
+use regatta_core::ids::{AgentName, ApprovalId, ProjectName, RequestKey};
+use regatta_engine::{CommandFailure, Engine};
+
+use crate::config::{
+    BridgeRegistry, ChannelRules, ContextPolicy, RefusalPolicy, Requester, may_ask,
+};
+use crate::service::{IncomingEvent, IncomingMessage, ServiceError};
+
+pub use regatta_api::view::BridgeHealthView as Health;
+
+/// The handle of one instance, to which its inbound side hands events.
+#[derive(Clone)]
+pub struct Intake {
+    pub agent: AgentName,
+    pub service: Service,
+    pub(crate) engine: Engine,
+    pub(crate) registry: Arc<BridgeRegistry>,
+    pub(crate) directory: Arc<BridgeDirectory>,
+}
+
+/// The names and the health of our agents at each service.
+#[derive(Debug, Default)]
+pub struct BridgeDirectory {
+    entries: Mutex<BTreeMap<(Service, AgentName), DirectoryEntry>>,
+    /// Held while a credential's state is reported to the board, so that the reports arrive in
+    /// order.
+    report_lock: tokio::sync::Mutex<()>,
+}
+
+#[derive(Clone, Debug, Default)]
+struct DirectoryEntry {
+    names: Vec<String>,
+    health: Health,
+    /// Why the service rejected the credential: for receiving, and for posting.
+    rejections: [Option<String>; 2],
+}
+
+/// A side of an instance. Each side makes its own calls, maybe with its own credential.
+#[derive(Clone, Copy, Debug)]
+pub enum BridgeSide {
+    Receiving,
+    Posting,
+}
+
+impl BridgeDirectory {
+    fn update_entry<T>(
+        &self,
+        of: (Service, AgentName),
+        change: impl FnOnce(&mut DirectoryEntry) -> T,
+    ) -> T {
+        let mut known = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
+        change(known.entry(of).or_default())
+    }
+
+    /// Returns the health of an instance.
+    pub fn health(&self, service: Service, agent: &AgentName) -> Health {
+        self.update_entry((service, agent.clone()), |it| it.health.clone())
+    }
+}
+
+/// Returns the date in milliseconds since 1970.
+pub(crate) fn unix_time_ms() -> u64 {
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |it| u64::try_from(it.as_millis()).unwrap_or(u64::MAX))
+}
+
+impl Intake {
+    fn instance_key(&self) -> (Service, AgentName) {
+        (self.service, self.agent.clone())
+    }
+
+    /// Records the ids and names of this instance at its service.
+    pub fn set_names(&self, names: &[&str]) {
+        let names: Vec<String> = names.iter().map(|it| (*it).to_owned()).collect();
+        self.directory.update_entry(self.instance_key(), |it| {
+            it.health.known_as = names.last().cloned();
+            it.names = names;
+        });
+    }
+
+    /// Returns whether an id or name at this service belongs to another agent of ours.
+    pub fn is_other_agent(&self, name: &str) -> bool {
+        let known = self
+            .directory
+            .entries
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        known.iter().any(|((service, agent), it)| {
+            *service == self.service && *agent != self.agent && it.names.iter().any(|it| it == name)
+        })
+    }
+
+    /// Returns the names of all other agents of ours at this service.
+    pub fn names_of_other_agents(&self) -> Vec<String> {
+        let known = self
+            .directory
+            .entries
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let others = known
+            .iter()
+            .filter(|(of, _)| of.0 == self.service && of.1 != self.agent);
+        others.flat_map(|(_, it)| it.names.clone()).collect()
+    }
+
+    /// Changes the health of this instance.
+    pub fn update_health(&self, change: impl FnOnce(&mut Health)) {
+        self.directory
+            .update_entry(self.instance_key(), |it| change(&mut it.health));
+    }
+
+    pub async fn on_connected(&self) {
+        self.on_connected_with_problem(None).await;
+    }
+
+    /// Records that the instance receives events, but that its credential has a problem.
+    pub async fn on_connected_with_problem(&self, wrong: Option<&str>) {
+        self.update_health(|it| {
+            it.connected = Some(unix_time_ms());
+            it.trouble = wrong.map(str::to_owned);
+        });
+        self.report_credential(BridgeSide::Receiving, wrong).await;
+    }
+
+    /// Records that the instance no longer receives events, and why.
+    pub async fn on_disconnected(&self, trouble: &ServiceError, why: &str) {
+        tracing::warn!(agent = %self.agent, service = %self.service, "{why}");
+        self.update_health(|it| {
+            it.connected = None;
+            it.trouble = Some(why.to_owned());
+        });
+        // Other errors say nothing about the credential.
+        if matches!(trouble, ServiceError::Unauthorized(_)) {
+            self.report_credential(BridgeSide::Receiving, Some(why))
+                .await;
+        }
+    }
+
+    /// Records that the service accepted or rejected the credential of one side. The board shows
+    /// problems that a person must fix.
+    pub(crate) async fn report_credential(&self, side: BridgeSide, refused: Option<&str>) {
+        let _turn = self.directory.report_lock.lock().await;
+        let locked = self.directory.update_entry(self.instance_key(), |it| {
+            it.rejections[side as usize] = refused.map(str::to_owned);
+            it.rejections.iter().flatten().next().cloned()
+        });
+        let own = self
+            .registry
+            .instances
+            .iter()
+            .find(|it| it.agent == self.agent && it.service == self.service);
+        let broken = locked.or_else(|| own.and_then(|it| it.warning.clone()));
+        let broken = broken.map(|why| own.map_or(why.clone(), |it| it.credentials.redact(&why)));
+        let bridge = Bridge::AgentService {
+            service: self.service,
+            agent: self.agent.clone(),
+        };
+        let command = Command::ReportBridge(bridge_health::BridgeHealth {
+            bridge,
+            problem: broken,
+        });
+        let request = Request {
+            by: Actor::Regatta,
+            key: None,
+            command,
+        };
+        if let Err(failure) = self.engine.submit_async(request).await {
+            tracing::warn!(agent = %self.agent, service = %self.service, "could not record the \
+                state of the credential: {failure}");
+        }
+    }
+
+    /// Returns the address of the service.
+    pub fn url(&self) -> String {
+        self.registry.service_url(self.service)
+    }
+
+    pub fn board(&self) -> Arc<Board> {
+        self.engine.board()
+    }
+
+    pub fn registry(&self) -> &BridgeRegistry {
+        &self.registry
+    }
+
+    pub fn is_paused(&self) -> bool {
+        self.directory.health(self.service, &self.agent).paused
+    }
+
+    /// Returns whether this instance has a conversation of this key. Then unaddressed messages
+    /// there may be for it.
+    pub fn has_conversation(&self, key: &str) -> bool {
+        find_by_key(&self.board(), key).is_some()
+    }
+
+    /// Returns the open conversation of a key.
+    pub(crate) fn conversation(&self, key: &str) -> Option<Arc<Conversation>> {
+        find_by_key(&self.board(), key).cloned()
+    }
+
+    /// Returns whether a person or bot may ask for work.
+    pub fn may_ask(&self, who: &Requester) -> bool {
+        may_ask(&self.registry.config, self.service, who)
+    }
+
+    /// Returns the rules for a channel or repository.
+    pub fn channel_rules(&self, channel: &str) -> Result<ChannelRules, String> {
+        let projects: Vec<ProjectName> = self.board().projects.keys().cloned().collect();
+        self.registry
+            .channel_rules(self.service, channel, &projects)
+    }
+
+    /// Returns whether the agent should receive the visible text of the thread.
+    pub fn needs_context(&self, channel: &str) -> bool {
+        self.channel_rules(channel)
+            .is_ok_and(|it| it.context == ContextPolicy::Thread)
+    }
+
+    /// Handles an event. `Err` means that it could not be stored, so the service must send it
+    /// again.
+    pub async fn accept(&self, it: IncomingEvent) -> Result<(), String> {
+        // A person who could not be looked up is not treated as a stranger: the event is refused,
+        // and the person is looked up again when the service repeats it.
+        if it.requester().is_uncertain && !self.may_ask(it.requester()) {
+            return Err(format!(
+                "could not look up {} at {}",
+                it.requester().id,
+                self.service
+            ));
+        }
+        match it {
+            IncomingEvent::Message(said) => self.on_message(said).await,
+            IncomingEvent::ButtonPressed {
+                delivery,
+                approval,
+                choice,
+                requester: by,
+            } => {
+                self.answer_request(&self.delivery_id(&delivery), approval, &choice, &by)
+                    .await
+            }
+            IncomingEvent::StopRequested {
+                delivery,
+                key,
+                requester: by,
+            } => {
+                let found = find_by_key(&self.board(), &key).map(|it| it.id);
+                let Some(conversation) = found.filter(|_| self.may_ask(&by)) else {
+                    return Ok(());
+                };
+                let ask = ConversationCommand::Stop {
+                    conversation,
+                    by: by.name,
+                    delivery: Some(self.delivery_id(&delivery)),
+                };
+                self.submit_conversation_command(ask).await.map(drop)
+            }
+            IncomingEvent::MessageDeleted { key, source, .. } => {
+                let Some(conversation) = find_by_key(&self.board(), &key).map(|it| it.id) else {
+                    return Ok(());
+                };
+                self.submit_conversation_command(ConversationCommand::Withdraw {
+                    conversation,
+                    source,
+                })
+                .await
+                .map(drop)
+            }
+            IncomingEvent::RetryRequested {
+                delivery,
+                key,
+                requester: by,
+            } => {
+                let task = find_by_key(&self.board(), &key).and_then(|it| it.task);
+                let Some(task) = task.filter(|_| self.may_ask(&by)) else {
+                    return Ok(());
+                };
+                self.submit_as_person(
+                    &by,
+                    Some(&self.delivery_id(&delivery)),
+                    Command::Land { task, first: false },
+                )
+                .await
+                .map(drop)
+            }
+        }
+    }
+
+    /// Returns an id of a delivery that is unique across services and agents.
+    fn delivery_id(&self, delivery: &str) -> String {
+        format!("{}:{}:{delivery}", self.service, self.agent)
+    }
+
+    /// Returns whether a delivery was handled before.
+    pub(crate) fn was_handled(&self, delivery: &str) -> bool {
+        self.board()
+            .deliveries
+            .contains_key(&self.delivery_id(delivery))
+    }
+
+    async fn on_message(&self, said: IncomingMessage) -> Result<(), String> {
+        if said.author.is_bot && !self.may_ask(&said.author) {
+            return Ok(()); // bots cannot ask for work
+        }
+        if self.was_handled(&said.delivery) {
+            return Ok(()); // the engine would refuse it too; most repeated deliveries end here
+        }
+        let rules = match self.channel_rules(&said.channel) {
+            Ok(rules) => rules,
+            Err(why) => {
+                if said.mentions_agent {
+                    self.update_health(|it| it.trouble = Some(why));
+                }
+                return Ok(());
+            }
+        };
+        let may = self.may_ask(&said.author);
+        let name = if said.author.name.is_empty() {
+            said.author.id.clone()
+        } else {
+            said.author.name.clone()
+        };
+        let hear = ThreadMessage {
+            delivery: self.delivery_id(&said.delivery),
+            service: self.service,
+            agent: self.agent.clone(),
+            project: rules.project,
+            key: said.key,
+            thread: said.thread,
+            address: said.address,
+            title: said.title,
+            url: said.url,
+            author: Author {
+                id: said.author.id.clone(),
+                name,
+            },
+            may_ask_for_work: may,
+            should_reply_to_refused: self.registry.config.refusals == RefusalPolicy::Reply,
+            text: said.text,
+            source: said.source,
+            mentions_agent: said.mentions_agent,
+            addresses_another: said.addresses_another,
+            follow_ups: rules.follow_ups,
+            deliver: rules.deliver,
+            prompt: rules.prompt,
+            context: said.context,
+            attachments: said.attachments,
+            pull: said.pull,
+            idle_ms: rules.idle_ms,
+        };
+        match self
+            .submit_conversation_command(ConversationCommand::HandleMessage(hear))
+            .await?
+        {
+            Some(CommandOutcome::ThreadMessage(
+                ThreadMessageOutcome::Duplicate | ThreadMessageOutcome::Ignored,
+            ))
+            | None => {}
+            Some(CommandOutcome::ThreadMessage(ThreadMessageOutcome::Held { .. })) => {
+                self.update_health(|it| it.refused += 1)
+            }
+            Some(_) => self.update_health(|it| it.taken += 1),
+        }
+        Ok(())
+    }
+
+    /// Sends a conversation command as Regatta itself. A refusal is recorded, and is no reason to
+    /// send it again.
+    pub(crate) async fn submit_conversation_command(
+        &self,
+        ask: ConversationCommand,
+    ) -> Result<Option<CommandOutcome>, String> {
+        let by = Actor::Regatta;
+        self.submit(Request {
+            by,
+            key: None,
+            command: Command::Converse(Box::new(ask)),
+        })
+        .await
+    }
+
+    async fn submit_as_person(
+        &self,
+        by: &Requester,
+        key: Option<&str>,
+        command: Command,
+    ) -> Result<Option<CommandOutcome>, String> {
+        let name = if by.name.is_empty() { &by.id } else { &by.name };
+        let by = Actor::Person(format!("{}:{name}", self.service));
+        let key = key.and_then(|it| RequestKey::new(it).ok());
+        self.submit(Request { by, key, command }).await
+    }
+
+    async fn submit(&self, request: Request) -> Result<Option<CommandOutcome>, String> {
+        match self.engine.submit_async(request).await {
+            Ok(reply) => Ok(Some(reply.outcome)),
+            Err(CommandFailure::Refused { refusal, .. }) => {
+                let why = format!("{}. {}", refusal.message(), refusal.hint());
+                tracing::info!(agent = %self.agent, service = %self.service, "refused an event: {why}");
+                self.update_health(|it| it.trouble = Some(why));
+                Ok(None)
+            }
+            Err(failure) => Err(failure.to_string()),
+        }
+    }
+
+    /// Answers a request with a pressed button. Only permitted people may answer, and only requests
+    /// of this instance.
+    async fn answer_request(
+        &self,
+        mark: &str,
+        id: ApprovalId,
+        choice: &str,
+        by: &Requester,
+    ) -> Result<(), String> {
+        let board = self.board();
+        let Some(approval) = board.approvals.get(&id).filter(|it| it.is_open()) else {
+            return Ok(());
+        };
+        let ours =
+            |it: &&Arc<regatta_core::conversation::Conversation>| it.task == Some(approval.task);
+        let own = board
+            .conversations
+            .values()
+            .find(ours)
+            .is_some_and(|it| it.agent == self.agent);
+        if !own || !self.may_ask(by) {
+            self.update_health(|it| it.refused += 1);
+            return Ok(());
+        }
+        let Some(answer) = answer_for_choice(&approval.request.content, choice) else {
+            return Ok(());
+        };
+        let command = Command::Decide {
+            approval: id,
+            answer,
+            scope: scope_of_choice(choice),
+            also: vec![],
+        };
+        self.submit_as_person(by, Some(mark), command)
+            .await
+            .map(drop)
+    }
+}
+
+fn scope_of_choice(choice: &str) -> regatta_core::approval::AnswerScope {
+    match choice {
+        "always" => regatta_core::approval::AnswerScope::Task,
+        _ => regatta_core::approval::AnswerScope::Once,
+    }
+}
+
+/// Returns the answer that a choice stands for. An unknown choice is never replaced by another one.
+fn answer_for_choice(want: &RequestContent, choice: &str) -> Option<RequestAnswer> {
+    match want {
+        RequestContent::Permission { .. } => match choice {
+            "allow" | "always" => Some(RequestAnswer::Allow),
+            "deny" => Some(RequestAnswer::Deny { reason: None }),
+            _ => None,
+        },
+        RequestContent::Question { choices, .. } => {
+            let nth = choice
+                .strip_prefix("choice-")
+                .and_then(|it| it.parse::<usize>().ok());
+            let text = nth.and_then(|it| choices.get(it).cloned())?;
+            Some(RequestAnswer::Text { text })
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use regatta_core::agent_protocol::{PermissionOption, PermissionOptionKind, ToolCall};
+
+    use super::*;
+
+    /// Guards against a fault of an older bridge, which used the first option if no option matched.
+    #[test]
+    fn unknown_choice_selects_no_option_of_a_permission_request() {
+        let option = |id: &str, kind| PermissionOption {
+            id: id.into(),
+            name: id.into(),
+            kind,
+        };
+        let options = vec![
+            option("no", PermissionOptionKind::RejectAlways),
+            option("go", PermissionOptionKind::AllowOnce),
+        ];
+        let want = RequestContent::Permission {
+            tool: ToolCall::default(),
+            options,
+        };
+        for choice in [
+            "",
+            "go",
+            "no",
+            "0",
+            "choice-0",
+            "choice-1",
+            "ALLOW",
+            "yes please",
+        ] {
+            assert_eq!(answer_for_choice(&want, choice), None, "{choice}");
+        }
+        assert_eq!(
+            answer_for_choice(&want, "allow"),
+            Some(RequestAnswer::Allow)
+        );
+        assert_eq!(
+            answer_for_choice(&want, "deny"),
+            Some(RequestAnswer::Deny { reason: None })
+        );
+        let question = RequestContent::Question {
+            text: "?".into(),
+            choices: vec!["a".into()],
+            schema: None,
+        };
+        assert_eq!(
+            answer_for_choice(&question, "choice-0"),
+            Some(RequestAnswer::Text { text: "a".into() })
+        );
+        assert_eq!(answer_for_choice(&question, "choice-1"), None);
+    }
+}

@@ -1,0 +1,374 @@
+//! Signed webhooks that send events to receivers, as Standard Webhooks specifies them.
+//!
+//! A receiver gets every committed event that it subscribed to, in order and at least once. A small
+//! file holds the last event sent, and the history has the ones after it. So nothing queues up in
+//! memory, a receiver that cannot be reached delays only itself, and sending continues after a
+//! restart. The body of an event is the same as in the API.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use hmac::{Hmac, KeyInit, Mac};
+use regatta_api::view::EventView;
+use regatta_core::event::Recorded;
+use regatta_engine::Engine;
+use reqwest::Method;
+use ring::rand::{SecureRandom, SystemRandom};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+
+use crate::config::{Secret, WebhookReceiver};
+use crate::http::{HttpAnswer, HttpCall, HttpClient};
+use crate::intake::unix_time_ms;
+use crate::service::ServiceError;
+
+/// Number of events that are read at once.
+const EVENTS_PER_READ: usize = 200;
+const CALL_TIMEOUT: Duration = Duration::from_secs(15);
+const RETRY_DELAY: Duration = Duration::from_secs(1);
+const MAX_RETRY_DELAY: Duration = Duration::from_secs(300);
+/// Number of refusals after which an event is skipped.
+const MAX_REFUSALS: u32 = 6;
+/// Wait time after the history could not be read.
+const READ_RETRY_DELAY: Duration = Duration::from_secs(5);
+
+/// The last event that a receiver got.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+struct SendPosition {
+    /// Random id that distinguishes this fleet's events from another fleet's.
+    fleet: String,
+    revision: u64,
+}
+
+/// The outcome of one attempt to send.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum SendOutcome {
+    Accepted,
+    /// The receiver unsubscribed for good.
+    Unsubscribed,
+    /// The receiver was reached and does not accept this event.
+    Refused(String),
+    /// The receiver cannot be reached or is busy, possibly with a time to wait.
+    Unreachable(String, Option<Duration>),
+}
+
+/// Sends events to one receiver until the task is aborted or the receiver unsubscribes. Starts
+/// after the last event sent, or after revision `from` if there is none.
+pub(crate) async fn run(
+    engine: Engine,
+    http: HttpClient,
+    it: WebhookReceiver,
+    data: PathBuf,
+    from: u64,
+) {
+    if let Some(why) = it.problem() {
+        return tracing::warn!("no events are sent to the webhook {}: {why}", it.host());
+    }
+    let Some(Ok(key)) = it.secret.as_ref().map(signing_key) else {
+        return;
+    };
+    let file = position_file(&data, &it.url);
+    let mut told = read_position(&file).unwrap_or_else(|| SendPosition {
+        fleet: random_id(),
+        revision: from,
+    });
+    // After a backup was restored, the revisions after it happen again.
+    told.revision = told.revision.min(engine.board().revision);
+    write_position(&file, &told);
+    let mut changes = engine.watch_board();
+    loop {
+        changes.borrow_and_update();
+        let (history, after) = (engine.history().clone(), told.revision);
+        let page =
+            tokio::task::spawn_blocking(move || history.events(after, EVENTS_PER_READ)).await;
+        let Ok(Ok(page)) = page else {
+            tracing::error!("could not read the history for the webhook {}", it.host());
+            tokio::time::sleep(READ_RETRY_DELAY).await;
+            continue;
+        };
+        for recorded in &page {
+            if is_subscribed(&it.events, recorded.event.kind()) {
+                if !send_until_accepted(&http, &it, &key, (recorded, &told.fleet)).await {
+                    return tracing::warn!(
+                        "the webhook {} unsubscribed (410); sending starts again after a restart",
+                        it.host()
+                    );
+                }
+                write_position(
+                    &file,
+                    &SendPosition {
+                        revision: recorded.revision,
+                        ..told.clone()
+                    },
+                );
+            }
+            told.revision = recorded.revision;
+        }
+        if page.len() < EVENTS_PER_READ {
+            write_position(&file, &told);
+            if changes.changed().await.is_err() {
+                return;
+            }
+        }
+    }
+}
+
+/// Sends one event until the receiver accepts it, or has refused it often enough. Returns `false`
+/// if the receiver unsubscribed.
+async fn send_until_accepted(
+    http: &HttpClient,
+    it: &WebhookReceiver,
+    key: &[u8],
+    (recorded, fleet): (&Recorded, &str),
+) -> bool {
+    let body = event_body(recorded);
+    let id = format!("evt_{fleet}_{}", recorded.revision);
+    let (mut pause, mut refusals) = (RETRY_DELAY, 0);
+    loop {
+        let wait = match send(http, &it.url, key, &id, &body).await {
+            SendOutcome::Accepted => return true,
+            SendOutcome::Unsubscribed => return false,
+            SendOutcome::Refused(why) => {
+                refusals += 1;
+                if refusals >= MAX_REFUSALS {
+                    tracing::warn!(
+                        "the webhook {} refused {id}: {why}; continuing with the next event",
+                        it.host()
+                    );
+                    return true;
+                }
+                None
+            }
+            SendOutcome::Unreachable(why, wait) => {
+                tracing::info!(
+                    "could not send {id} to the webhook {} yet: {why}",
+                    it.host()
+                );
+                wait
+            }
+        };
+        tokio::time::sleep(wait.unwrap_or(pause).max(RETRY_DELAY.min(pause))).await;
+        pause = (pause * 2).min(MAX_RETRY_DELAY);
+    }
+}
+
+async fn send(http: &HttpClient, url: &str, key: &[u8], id: &str, body: &Value) -> SendOutcome {
+    let at = (unix_time_ms() / 1_000).to_string();
+    let text = body.to_string();
+    let mut call = HttpCall::new(Method::POST, url)
+        .json(body)
+        .header("webhook-id", id)
+        .header("webhook-timestamp", at.clone())
+        .header("webhook-signature", webhook_signature(key, id, &at, &text));
+    call.timeout = Some(CALL_TIMEOUT);
+    classify_answer(http.call(call).await)
+}
+
+fn classify_answer(answer: Result<HttpAnswer, ServiceError>) -> SendOutcome {
+    match answer {
+        Ok(answer) => match answer.status {
+            200..300 => SendOutcome::Accepted,
+            410 => SendOutcome::Unsubscribed,
+            408 | 409 | 425 | 429 | 500.. => {
+                let wait = answer.retry_after().map(|it| it.min(MAX_RETRY_DELAY));
+                SendOutcome::Unreachable(format!("it answered {}", answer.status), wait)
+            }
+            status => SendOutcome::Refused(format!("it answered {status}")),
+        },
+        // An answer that is too long still shows that the receiver got the event.
+        Err(ServiceError::Rejected(_)) => SendOutcome::Accepted,
+        Err(ServiceError::OutcomeUnknown(why) | ServiceError::Unauthorized(why)) => {
+            SendOutcome::Unreachable(why, None)
+        }
+        Err(ServiceError::RetryAfter(wait)) => {
+            SendOutcome::Unreachable("it is busy".into(), Some(wait))
+        }
+    }
+}
+
+/// Returns the body of an event: its kind, its date, and its data as in the API, without fencing
+/// tokens.
+fn event_body(recorded: &Recorded) -> Value {
+    let date = jiff::Timestamp::from_millisecond(i64::try_from(recorded.now.unix_ms).unwrap_or(0))
+        .unwrap_or_default();
+    let event = EventView::new(recorded, date.to_string());
+    json!({"type": event.kind.clone(), "timestamp": event.time.clone(), "data": event})
+}
+
+/// Returns whether a receiver subscribed to events of this kind.
+fn is_subscribed(prefixes: &[String], kind: &str) -> bool {
+    prefixes.is_empty()
+        || prefixes
+            .iter()
+            .any(|it| kind.starts_with(it.trim_end_matches('*')))
+}
+
+/// Returns the signature of an id, a date and a body, with the prefix `v1,`.
+fn webhook_signature(key: &[u8], id: &str, at: &str, body: &str) -> String {
+    let mut mac = Hmac::<Sha256>::new_from_slice(key).expect("HMAC accepts keys of any length");
+    for part in [id, ".", at, ".", body] {
+        mac.update(part.as_bytes());
+    }
+    format!("v1,{}", encode_base64(&mac.finalize().into_bytes()))
+}
+
+/// Returns the key of a secret: `whsec_` and base64, as other tools create them, or any text as it
+/// is.
+pub(crate) fn signing_key(secret: &Secret) -> Result<Vec<u8>, &'static str> {
+    match secret.reveal().strip_prefix("whsec_") {
+        Some(text) => {
+            decode_base64(text).ok_or("begins with whsec_, and what follows is not base64")
+        }
+        None if secret.reveal().len() < 16 => {
+            Err("is too short to be a secret: give it 24 random bytes or more")
+        }
+        None => Ok(secret.reveal().as_bytes().to_vec()),
+    }
+}
+
+const BASE64_DIGITS: &[u8; 64] =
+    b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+
+fn encode_base64(bytes: &[u8]) -> String {
+    let mut found = String::with_capacity(bytes.len().div_ceil(3) * 4);
+    for three in bytes.chunks(3) {
+        let at = |nth: usize| u32::from(three.get(nth).copied().unwrap_or(0));
+        let bits = at(0) << 16 | at(1) << 8 | at(2);
+        for nth in 0..4 {
+            let digit = BASE64_DIGITS[(bits >> (18 - 6 * nth) & 63) as usize];
+            found.push(if nth <= three.len() {
+                char::from(digit)
+            } else {
+                '='
+            });
+        }
+    }
+    found
+}
+
+fn decode_base64(text: &str) -> Option<Vec<u8>> {
+    let digits = text.trim().trim_end_matches('=');
+    let (mut found, mut bits, mut count) = (Vec::new(), 0_u32, 0);
+    for it in digits.bytes() {
+        let digit = BASE64_DIGITS.iter().position(|known| *known == it)?;
+        (bits, count) = (bits << 6 | u32::try_from(digit).ok()?, count + 6);
+        if count >= 8 {
+            count -= 8;
+            found.push(u8::try_from(bits >> count & 0xff).ok()?);
+        }
+    }
+    (!found.is_empty()).then_some(found)
+}
+
+/// Returns a random id.
+fn random_id() -> String {
+    let mut bytes = [0_u8; 8];
+    if SystemRandom::new().fill(&mut bytes).is_err() {
+        bytes = unix_time_ms().to_be_bytes();
+    }
+    bytes.iter().map(|it| format!("{it:02x}")).collect()
+}
+
+fn position_file(data: &Path, url: &str) -> PathBuf {
+    let sum: String = Sha256::digest(url.as_bytes())[..8]
+        .iter()
+        .map(|it| format!("{it:02x}"))
+        .collect();
+    data.join("webhooks").join(format!("{sum}.json"))
+}
+
+fn read_position(file: &Path) -> Option<SendPosition> {
+    serde_json::from_slice(&std::fs::read(file).ok()?).ok()
+}
+
+/// Stores the last event sent. If that fails, some events are sent again after a restart.
+fn write_position(file: &Path, told: &SendPosition) {
+    let write = || {
+        std::fs::create_dir_all(file.parent().unwrap_or(Path::new(".")))?;
+        let beside = file.with_extension("new");
+        std::fs::write(&beside, serde_json::to_vec(told)?)?;
+        std::fs::rename(&beside, file)
+    };
+    if let Err(error) = write() {
+        tracing::warn!("could not store the last event sent to a webhook: {error}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The test vector of the libraries of the Standard Webhooks specification.
+    #[test]
+    fn signature_follows_the_standard_webhooks_specification() {
+        let key = signing_key(&Secret::new("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")).unwrap();
+        let signature = webhook_signature(
+            &key,
+            "msg_p5jXN8AQM9LWM0D4loKWxJek",
+            "1614265330",
+            r#"{"test": 2432232314}"#,
+        );
+        assert_eq!(signature, "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=");
+    }
+
+    #[test]
+    fn base64_is_encoded_and_decoded() {
+        for (bytes, text) in [
+            ("", ""),
+            ("f", "Zg=="),
+            ("fo", "Zm8="),
+            ("foo", "Zm9v"),
+            ("foobar", "Zm9vYmFy"),
+        ] {
+            assert_eq!(encode_base64(bytes.as_bytes()), text);
+            assert_eq!(decode_base64(text).unwrap_or_default(), bytes.as_bytes());
+        }
+        assert_eq!(decode_base64("no base64!"), None);
+        assert!(signing_key(&Secret::new("whsec_")).is_err());
+        assert!(signing_key(&Secret::new("short")).is_err());
+    }
+
+    #[test]
+    fn receiver_gets_the_events_that_match_its_prefixes() {
+        let wanted = |prefixes: &[&str], kind| {
+            is_subscribed(
+                &prefixes
+                    .iter()
+                    .map(|it| (*it).to_owned())
+                    .collect::<Vec<_>>(),
+                kind,
+            )
+        };
+        assert!(wanted(&[], "task.added"));
+        assert!(wanted(&["task.", "landing.landed"], "task.added"));
+        assert!(wanted(&["task.*"], "task.added"));
+        assert!(wanted(&["landing.landed"], "landing.landed"));
+        assert!(!wanted(&["landing.landed"], "landing.queued"));
+    }
+
+    #[test]
+    fn delivery_outcome_follows_from_the_status_of_the_answer() {
+        let answer = |status| {
+            let headers = reqwest::header::HeaderMap::new();
+            classify_answer(Ok(HttpAnswer {
+                status,
+                headers,
+                body: Value::Null,
+            }))
+        };
+        assert_eq!(answer(204), SendOutcome::Accepted);
+        assert_eq!(answer(410), SendOutcome::Unsubscribed);
+        assert!(matches!(answer(400), SendOutcome::Refused(_)));
+        assert!(
+            matches!(answer(302), SendOutcome::Refused(_)),
+            "a signed request does not follow a redirect"
+        );
+        assert!(matches!(answer(429), SendOutcome::Unreachable(..)));
+        assert!(matches!(answer(503), SendOutcome::Unreachable(..)));
+        assert!(matches!(
+            classify_answer(Err(ServiceError::OutcomeUnknown("gone".into()))),
+            SendOutcome::Unreachable(..)
+        ));
+    }
+}

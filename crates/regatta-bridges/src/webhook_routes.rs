@@ -1,0 +1,141 @@
+//! Routes for deliveries: `/webhooks/SERVICE` for the default agent, `/webhooks/SERVICE/AGENT` for
+//! the others.
+//!
+//! The signature over the raw body is checked before the body is parsed. The answer is 200 only
+//! after the event is committed. A delivery that could not be stored is answered with 503, so that
+//! the service sends it again.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::{Body, to_bytes};
+use axum::extract::{Request, State};
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+
+use crate::intake::Intake;
+use crate::service::{Inbound, ReceiveOutcome};
+
+/// Time limits for the arrival of a body and for storing its events, below every service's own
+/// limit.
+const READ_TIMEOUT: Duration = Duration::from_secs(2);
+const STORE_TIMEOUT: Duration = Duration::from_millis(2_500);
+
+/// A route with its bridge.
+#[derive(Clone)]
+pub(crate) struct DeliveryRoute {
+    pub(crate) intake: Intake,
+    pub(crate) inbound: Arc<dyn Inbound>,
+}
+
+pub(crate) type DeliveryRoutes = BTreeMap<String, DeliveryRoute>;
+
+/// Returns the router for deliveries. It needs no token, because each delivery is signed.
+pub(crate) fn router(routes: DeliveryRoutes) -> Router {
+    Router::new()
+        .fallback(receive_delivery)
+        .with_state(Arc::new(routes))
+}
+
+async fn receive_delivery(
+    State(routes): State<Arc<DeliveryRoutes>>,
+    request: Request<Body>,
+) -> Response {
+    // The outer router may have removed its own part of the path.
+    let path = request.uri().path();
+    let path = if path.starts_with("/webhooks/") {
+        path.to_owned()
+    } else {
+        format!("/webhooks{path}")
+    };
+    let Some(route) = routes.get(&path) else {
+        return (
+            StatusCode::NOT_FOUND,
+            "no agent has this route; see the routes: regatta bridge list\n",
+        )
+            .into_response();
+    };
+    if request.method() != axum::http::Method::POST {
+        return (
+            StatusCode::METHOD_NOT_ALLOWED,
+            [(header::ALLOW, "POST")],
+            "deliveries are sent with POST\n",
+        )
+            .into_response();
+    }
+    let (parts, body) = request.into_parts();
+    let most = route.inbound.max_request_bytes();
+    let announced = parts
+        .headers
+        .get(header::CONTENT_LENGTH)
+        .and_then(|it| it.to_str().ok()?.parse::<usize>().ok());
+    if announced.is_some_and(|it| it > most) {
+        return refuse(
+            route,
+            StatusCode::PAYLOAD_TOO_LARGE,
+            "the delivery is too large",
+        );
+    }
+    let body = match tokio::time::timeout(READ_TIMEOUT, to_bytes(body, most)).await {
+        Ok(Ok(body)) => body,
+        Ok(Err(_)) => {
+            return refuse(
+                route,
+                StatusCode::PAYLOAD_TOO_LARGE,
+                "the delivery is too large, or ended early",
+            );
+        }
+        Err(_) => {
+            return refuse(
+                route,
+                StatusCode::REQUEST_TIMEOUT,
+                "the delivery took too long to arrive",
+            );
+        }
+    };
+    if route.intake.is_paused() {
+        return (StatusCode::SERVICE_UNAVAILABLE, "this bridge is paused\n").into_response();
+    }
+    let take = async {
+        match route
+            .inbound
+            .receive(&route.intake, &parts.headers, &body)
+            .await
+        {
+            ReceiveOutcome::Refused { status, why } => {
+                let status = StatusCode::from_u16(status).unwrap_or(StatusCode::BAD_REQUEST);
+                refuse(route, status, why)
+            }
+            ReceiveOutcome::Answer(text) => (StatusCode::OK, text).into_response(),
+            ReceiveOutcome::Events(events) => {
+                for event in events {
+                    if let Err(why) = route.intake.accept(event).await {
+                        tracing::warn!(agent = %route.intake.agent, service = %route.intake.service, "could not store a delivery: \
+                            {why}");
+                        return (
+                            StatusCode::SERVICE_UNAVAILABLE,
+                            "the delivery could not be stored; send it again\n",
+                        )
+                            .into_response();
+                    }
+                }
+                StatusCode::OK.into_response()
+            }
+        }
+    };
+    match tokio::time::timeout(STORE_TIMEOUT, take).await {
+        Ok(answer) => answer,
+        Err(_) => (
+            StatusCode::SERVICE_UNAVAILABLE,
+            "the delivery could not be stored in time; send it again\n",
+        )
+            .into_response(),
+    }
+}
+
+fn refuse(route: &DeliveryRoute, status: StatusCode, why: &'static str) -> Response {
+    route.intake.update_health(|it| it.refused += 1);
+    (status, format!("{why}\n")).into_response()
+}

@@ -1,0 +1,335 @@
+//! Applies each event of the landing queue to the board.
+
+use std::sync::Arc;
+
+use crate::event::Event;
+use crate::ids::{CommitId, LandingId, Now, ProjectName};
+use crate::landing::{
+    CarriedLanding, FailedTrial, HoldCount, Landing, LandingEnd, LandingState, MAX_FAULTS,
+    QueueRecord,
+};
+use crate::project::Project;
+
+use super::{Board, Row, RowKey, Rows};
+
+impl Board {
+    pub(super) fn apply_landing(&mut self, event: &Event, now: Now, rows: &mut Rows) {
+        match event {
+            Event::LandingQueued(it) => {
+                self.counters.landing = it.landing().id.0;
+                self.put_landing(it.landing().clone(), rows);
+            }
+            Event::LandingBegun(it) => {
+                let ahead = it.ahead().clone().unwrap_or_default();
+                for id in ahead.iter().chain([it.landing()]) {
+                    self.change_landing(*id, rows, |landing| {
+                        (landing.held, landing.retry_fleet_ms) = (None, None);
+                        landing.deferred_behind.clear();
+                    });
+                }
+                self.change_landing(*it.landing(), rows, |landing| {
+                    let unverified = it.unverified().clone().unwrap_or_default();
+                    landing.state = LandingState::Trying {
+                        ahead,
+                        base: None,
+                        unverified,
+                        void: false,
+                    };
+                    landing.tries += 1;
+                });
+            }
+            Event::LandingValidated(it) => self.change_landing(*it.landing(), rows, |landing| {
+                let carries = it.carries().clone().unwrap_or_default();
+                landing.state = LandingState::Validated {
+                    old: it.old().clone(),
+                    new: it.new().clone(),
+                    carries,
+                };
+                (landing.failed_trial, landing.faults) = (None, 0);
+            }),
+            Event::LandingRed(it) => self.change_landing(*it.landing(), rows, |landing| {
+                let LandingState::Trying { ahead, .. } =
+                    std::mem::replace(&mut landing.state, LandingState::Queued)
+                else {
+                    return;
+                };
+                let settled = it.settled().clone().unwrap_or_default();
+                landing.failed_trial = Some(FailedTrial {
+                    ahead,
+                    reason: it.reason().clone(),
+                    output: it.output().clone(),
+                    settled,
+                });
+            }),
+            Event::LandingSuspected(it) => {
+                let is_first = self
+                    .landings
+                    .get(it.landing())
+                    .is_some_and(|landing| landing.faults == 0);
+                self.record_landing_end(*it.landing(), is_first.then_some(true), rows);
+                self.change_landing(*it.landing(), rows, |landing| {
+                    landing.faults += 1;
+                    // The failed trial is kept until the landings it was tried with have landed.
+                    let red = landing
+                        .failed_trial
+                        .take()
+                        .filter(|_| landing.faults >= MAX_FAULTS);
+                    discard_trial(landing);
+                    (landing.failed_trial, landing.deferred_behind) = (red, it.behind().clone());
+                });
+                self.detach_from_trials(*it.landing(), None, rows);
+            }
+            Event::LandingSquashed(event) => {
+                self.change_landing(*event.landing(), rows, |landing| {
+                    (landing.state, landing.is_squashed) = (LandingState::Queued, true);
+                });
+                self.detach_from_trials(*event.landing(), None, rows);
+            }
+            Event::LandingDeferred(it) => {
+                self.change_landing(*it.landing(), rows, |landing| {
+                    discard_trial(landing);
+                    landing.hold_count = None; // the landing waits for other landings now
+                    landing.deferred_behind = it.behind().clone();
+                });
+                self.detach_from_trials(*it.landing(), None, rows);
+            }
+            Event::LandingReturned(it) => self.change_landing(*it.landing(), rows, |landing| {
+                landing.state = LandingState::Queued
+            }),
+            Event::LandingApproved(it) => {
+                self.change_landing(*it.landing(), rows, |landing| {
+                    landing.approved = Some(it.by().clone())
+                });
+            }
+            Event::LandingAsked(it) => self.change_landing(*it.landing(), rows, |landing| {
+                landing.first = *it.first();
+                if it.under().is_some() {
+                    landing.lent_claim = it.under().clone();
+                }
+                (landing.held, landing.retry_fleet_ms) = (None, None);
+            }),
+            Event::LandingMoving(it) => self.change_landing(*it.landing(), rows, |landing| {
+                if let LandingState::Validated { old, new, carries } = landing.state.clone() {
+                    landing.state = LandingState::Moving {
+                        old,
+                        new,
+                        fence: *it.fence(),
+                        carries,
+                    };
+                }
+            }),
+            Event::LandingHeld(it) => {
+                self.change_landing(*it.landing(), rows, |landing| {
+                    discard_trial(landing);
+                    let before = landing.hold_count.take();
+                    landing.hold_count = Some(HoldCount {
+                        reason: it.reason().clone(),
+                        times: before.as_ref().map_or(0, |it| it.times) + 1,
+                        since_unix_ms: before.map_or(now.unix_ms, |it| it.since_unix_ms),
+                    });
+                    landing.held = Some(it.reason().clone());
+                    landing.retry_fleet_ms = *it.retry_at();
+                });
+                self.detach_from_trials(*it.landing(), None, rows);
+            }
+            Event::LandingLanded(it) => {
+                self.record_landing_end(*it.landing(), Some(false), rows);
+                let tip = it.tip().as_ref().unwrap_or(it.commit());
+                if let Some(settled) = it.settled() {
+                    self.change_task(*it.task(), now, rows, |task| {
+                        task.record_conflicts(settled);
+                        task.settled_conflicts.clone_from(settled);
+                    });
+                }
+                if let Some(landing) = self.landings.get(it.landing()).cloned() {
+                    self.change_record(&landing.project, rows, |record| {
+                        record.tip = Some(tip.clone());
+                        if let Some(undone) = landing.submission.undoes {
+                            record.record_undone(undone, landing.task);
+                        }
+                    });
+                }
+                self.detach_from_trials(*it.landing(), Some(tip), rows);
+                self.change_landing(*it.landing(), rows, |landing| {
+                    landing.end = Some(LandingEnd::Landed {
+                        commit: it.commit().clone(),
+                        unix_ms: now.unix_ms,
+                    });
+                });
+            }
+            Event::LandingEnded(it) => {
+                // A landing that failed its trials was counted when it was first suspected.
+                let is_counted = self
+                    .landings
+                    .get(it.landing())
+                    .is_some_and(|landing| landing.faults > 0);
+                self.record_landing_end(*it.landing(), it.fault().filter(|_| !is_counted), rows);
+                self.detach_from_trials(*it.landing(), None, rows);
+                self.change_landing(*it.landing(), rows, |landing| {
+                    landing.end = Some(LandingEnd::Removed {
+                        reason: it.reason().clone(),
+                        unix_ms: now.unix_ms,
+                    });
+                });
+            }
+            Event::QueueOvertaken(it) => {
+                for id in self
+                    .queue_of(it.project())
+                    .map(|it| it.id)
+                    .collect::<Vec<_>>()
+                {
+                    self.change_landing(id, rows, discard_trial);
+                }
+            }
+            Event::QueueHeld(it) => {
+                self.change_record(it.project(), rows, |record| {
+                    record.held = Some(it.hold().clone())
+                });
+            }
+            Event::QueueReleased(it) => {
+                self.change_record(it.project(), rows, |record| record.held = None)
+            }
+            Event::QueueUnpushed(it) => {
+                self.change_record(it.project(), rows, |record| {
+                    record.unpushed = Some(it.unpushed().clone())
+                });
+            }
+            Event::TrunkCompared(event) => {
+                self.change_record(event.project(), rows, |record| {
+                    record.trunk_difference = event.differs().clone()
+                });
+            }
+            // Without a tip, the next landing records a tip that the trunk contains.
+            Event::TrunkAccepted(event) => self.change_record(event.project(), rows, |record| {
+                record.accepted.extend(
+                    record
+                        .trunk_difference
+                        .take()
+                        .into_iter()
+                        .flat_map(|difference| difference.missing),
+                );
+                record.tip = event.tip().clone();
+            }),
+            Event::QueuePushed(it) => {
+                self.change_record(it.project(), rows, |record| record.unpushed = None)
+            }
+            _ => {}
+        }
+    }
+
+    /// Updates the other landings of the project after `gone` left its place in their trials. With
+    /// `landed`, it landed as that commit, and trials that were based on it are now based on the
+    /// trunk. Without, those trials no longer count.
+    fn detach_from_trials(&mut self, gone: LandingId, landed: Option<&CommitId>, rows: &mut Rows) {
+        let Some(project) = self.landings.get(&gone).map(|it| it.project.clone()) else {
+            return;
+        };
+        let others: Vec<_> = self
+            .queue_of(&project)
+            .filter(|it| it.id != gone)
+            .cloned()
+            .collect();
+        for before in others {
+            let mut after = Landing::clone(&before);
+            detach(&mut after, gone, landed);
+            if after != *before {
+                self.put_landing(Arc::new(after), rows);
+            }
+        }
+    }
+
+    /// Records the end of a landing. Later batches get their size from these records.
+    fn record_landing_end(&mut self, id: LandingId, failed: Option<bool>, rows: &mut Rows) {
+        if let (Some(failed), Some(project)) =
+            (failed, self.landings.get(&id).map(|it| it.project.clone()))
+        {
+            self.change_record(&project, rows, |record| record.record_outcome(failed));
+        }
+    }
+
+    /// Changes a project's queue record. No task depends on the record, so no task is indexed
+    /// again.
+    fn change_record(
+        &mut self,
+        name: &ProjectName,
+        rows: &mut Rows,
+        change: impl FnOnce(&mut QueueRecord),
+    ) {
+        self.change_project(name, rows, |project| change(&mut project.queue));
+    }
+
+    /// Changes a part of a project on which no task depends, so no task is indexed again.
+    pub(super) fn change_project(
+        &mut self,
+        name: &ProjectName,
+        rows: &mut Rows,
+        change: impl FnOnce(&mut Project),
+    ) {
+        if let Some(project) = self.projects.get(name) {
+            let mut project = Project::clone(project);
+            change(&mut project);
+            let project = Arc::new(project);
+            self.projects.insert(project.name.clone(), project.clone());
+            rows.insert(
+                RowKey::Project(project.name.clone()),
+                Some(Row::Project(project)),
+            );
+        }
+    }
+}
+
+/// Discards the results of the landing's trials. A move of the trunk that is under way stays valid.
+fn discard_trial(landing: &mut Landing) {
+    landing.failed_trial = None;
+    match &mut landing.state {
+        LandingState::Trying { void, .. } => *void = true,
+        LandingState::Validated { .. } => landing.state = LandingState::Queued,
+        LandingState::Queued | LandingState::Moving { .. } => {}
+    }
+}
+
+fn detach(landing: &mut Landing, gone: LandingId, landed: Option<&CommitId>) {
+    landing.deferred_behind.retain(|it| *it != gone);
+    let carried = |carries: &[CarriedLanding]| {
+        carries
+            .iter()
+            .find(|it| it.landing == gone)
+            .map(|it| it.commit.clone())
+    };
+    let with = |carries: &[CarriedLanding]| carried(carries).is_some();
+    // The gone landing landed as another commit than the commit that was merged and validated here.
+    let differs = |carries: &[CarriedLanding], commit: &CommitId| {
+        carried(carries).is_some_and(|it| it != *commit)
+    };
+    if let Some(red) = &mut landing.failed_trial {
+        match (red.ahead.contains(&gone), landed) {
+            (true, Some(_)) => red.ahead.retain(|it| *it != gone),
+            (false, None) => {}
+            _ => landing.failed_trial = None,
+        }
+    }
+    match (&mut landing.state, landed) {
+        (LandingState::Trying { ahead, base, .. }, Some(commit)) if ahead.contains(&gone) => {
+            ahead.retain(|it| *it != gone);
+            *base = Some(commit.clone());
+        }
+        (LandingState::Trying { void, .. }, Some(_)) => *void = true,
+        (LandingState::Trying { ahead, void, .. }, None) => *void |= ahead.contains(&gone),
+        (LandingState::Validated { carries, .. }, Some(commit)) if differs(carries, commit) => {
+            landing.state = LandingState::Queued
+        }
+        (LandingState::Validated { carries, old, .. }, Some(commit)) if with(carries) => {
+            carries.retain(|it| it.landing != gone);
+            *old = commit.clone();
+        }
+        (LandingState::Validated { .. }, Some(_)) => landing.state = LandingState::Queued,
+        (LandingState::Validated { carries, .. }, None) if with(carries) => {
+            landing.state = LandingState::Queued
+        }
+        (LandingState::Moving { carries, old, .. }, Some(commit)) if with(carries) => {
+            carries.retain(|it| it.landing != gone);
+            *old = commit.clone();
+        }
+        _ => {}
+    }
+}

@@ -1,0 +1,603 @@
+//! The map of a project's files: current holders, waiting tasks, recent changes, and clashes.
+//!
+//! A clash is a path that one task holds or waits for, and another task waits for, if no dependency
+//! decides which task goes first. If one task depends on the other, it waits anyway. Shared claims
+//! do not clash.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::{Deserialize, Serialize};
+
+use crate::board::Board;
+use crate::claim::{Claim, ClaimMode, ClaimOwner};
+use crate::ids::{AgentName, Now, ProjectName, TaskId};
+use crate::manifest;
+use crate::pattern::{PathPattern, PatternIndex, Uri};
+
+/// Maximum number of patterns of one task on the map.
+const MAX_PATTERNS_PER_TASK: usize = 50;
+
+/// A holder of a path.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct PathHolder {
+    pub owner: String,
+    pub task: Option<TaskId>,
+    pub agent: Option<AgentName>,
+    #[serde(rename = "since_wall")]
+    pub since_unix_ms: u64,
+    /// Date at which it ends unless it is renewed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "until_wall")]
+    pub deadline_unix_ms: Option<u64>,
+    /// Description of its end, if it has no date.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub until: String,
+    pub memo: String,
+}
+
+/// A path, or a pattern, that somebody holds, waits for, or changed today.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct FileCell {
+    pub path: String,
+    #[serde(default)]
+    pub held: Vec<PathHolder>,
+    /// Waiting tasks that need it.
+    #[serde(default)]
+    pub wanted: Vec<TaskId>,
+    /// Number of changes to it that landed today.
+    #[serde(default)]
+    #[serde(rename = "hot")]
+    pub changes_today: u32,
+    /// Tasks that clash here, two or more.
+    #[serde(default)]
+    #[serde(rename = "clash")]
+    pub clashing_tasks: Vec<TaskId>,
+}
+
+/// One holder's share of a folder.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct HolderShare {
+    /// The agent or other holder.
+    pub holder: String,
+    pub task: Option<TaskId>,
+    #[serde(rename = "spots")]
+    pub path_count: usize,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "until_wall")]
+    pub deadline_unix_ms: Option<u64>,
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub until: String,
+}
+
+/// A folder with all that is below it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct FolderCell {
+    pub path: String,
+    /// Number of folders of this map that contain it.
+    pub depth: usize,
+    /// Number of paths in it and below.
+    #[serde(rename = "spots")]
+    pub path_count: usize,
+    pub held: Vec<HolderShare>,
+    /// Number of paths for which somebody waits.
+    #[serde(default)]
+    pub wanted: usize,
+    #[serde(default)]
+    #[serde(rename = "hot")]
+    pub changes_today: u32,
+    /// Number of paths with a clash. `clash` has the tasks.
+    #[serde(default)]
+    #[serde(rename = "clashes")]
+    pub clash_count: usize,
+    #[serde(default)]
+    #[serde(rename = "clash")]
+    pub clashing_tasks: Vec<TaskId>,
+    /// Paths directly in this folder.
+    #[serde(default)]
+    #[serde(rename = "own")]
+    pub own_cells: Vec<FileCell>,
+}
+
+/// Returns the end of a claim: a date if the claim expires, and a description otherwise.
+pub fn end_of_claim(board: &Board, claim: &Claim, now: Now) -> (Option<u64>, String) {
+    if let Some(at) = claim.expires_fleet_ms {
+        let wall = now.unix_ms.saturating_add(at.saturating_sub(now.fleet_ms));
+        // to the second: the two clocks are read apart
+        return (Some(wall.div_ceil(1_000) * 1_000), String::new());
+    }
+    let words = match &claim.owner {
+        ClaimOwner::Attempt(id) => board
+            .attempts
+            .get(id)
+            .map(|it| format!("while {} is worked on", it.task)),
+        ClaimOwner::Landing(id) => board
+            .landings
+            .get(id)
+            .map(|it| format!("until {} has landed", it.task)),
+        ClaimOwner::Agent(_) => None,
+    };
+    (None, words.unwrap_or_else(|| "until it is released".into()))
+}
+
+/// Returns the task and the agent of a claim's owner.
+fn task_and_agent(board: &Board, owner: &ClaimOwner) -> (Option<TaskId>, Option<AgentName>) {
+    match owner {
+        ClaimOwner::Agent(name) => (None, Some(name.clone())),
+        ClaimOwner::Attempt(id) => board
+            .attempts
+            .get(id)
+            .map_or((None, None), |it| (Some(it.task), Some(it.agent.clone()))),
+        ClaimOwner::Landing(id) => board
+            .landings
+            .get(id)
+            .map_or((None, None), |it| (Some(it.task), Some(it.agent.clone()))),
+    }
+}
+
+/// Returns the path of a claim on files of this project. A claim that no path pattern can express,
+/// such as one on a name with a literal `*`, is shown as its whole URI.
+fn path_of(uri: &Uri, project: &ProjectName) -> Option<String> {
+    let is_of_project = uri
+        .as_str()
+        .strip_prefix("file://")?
+        .strip_prefix(project.as_str())?
+        .starts_with('/');
+    let pattern = uri.file_pattern(project).map(String::from);
+    is_of_project.then(|| pattern.unwrap_or_else(|| uri.to_string()))
+}
+
+/// Returns all paths of a project's map. Paths that are only waited for or changed are added up to
+/// a total of `most`.
+pub fn file_cells(
+    board: &Board,
+    project: &ProjectName,
+    landed: &BTreeMap<String, u32>,
+    (now, most): (Now, usize),
+) -> Vec<FileCell> {
+    let mut found: BTreeMap<String, FileCell> = BTreeMap::new();
+    let mut sides = PatternUsers::default();
+    for claim in board.claims.values() {
+        let (task, agent) = task_and_agent(board, &claim.owner);
+        let (until_wall, until) = end_of_claim(board, claim, now);
+        for uri in &claim.uris {
+            let Some(path) = path_of(uri, project) else {
+                continue;
+            };
+            let held = PathHolder {
+                owner: claim.owner.to_string(),
+                task,
+                agent: agent.clone(),
+                since_unix_ms: claim.granted_unix_ms,
+                deadline_unix_ms: until_wall,
+                until: until.clone(),
+                memo: claim.memo.clone(),
+            };
+            found.entry(path.clone()).or_default().held.push(held);
+            if let Some(task) = task {
+                sides.add(
+                    uri.clone(),
+                    PatternUser {
+                        task,
+                        is_waiting: false,
+                        mode: claim.mode,
+                        path,
+                    },
+                );
+            }
+        }
+    }
+    for task in board
+        .tasks
+        .values()
+        .filter(|it| it.project == *project && it.status.is_waiting())
+    {
+        let mode = manifest::claim_mode(board, task);
+        for file in task.files.iter().take(MAX_PATTERNS_PER_TASK) {
+            let path = file.to_string();
+            if found.len() < most || found.contains_key(&path) {
+                found.entry(path.clone()).or_default().wanted.push(task.id);
+                sides.add(
+                    Uri::for_file(project, file),
+                    PatternUser {
+                        task: task.id,
+                        is_waiting: true,
+                        mode,
+                        path,
+                    },
+                );
+            }
+        }
+    }
+    for (path, many) in landed {
+        if found.len() < most || found.contains_key(path) {
+            found.entry(path.clone()).or_default().changes_today = *many;
+        }
+    }
+    for (path, tasks) in sides.clashes_by_path(board) {
+        found.entry(path).or_default().clashing_tasks = tasks.into_iter().collect();
+    }
+    // Work in progress that will not merge clashes, too.
+    for it in board
+        .projects
+        .get(project)
+        .into_iter()
+        .flat_map(|it| &it.collision_forecast.collisions)
+    {
+        for path in &it.paths {
+            let clash = &mut found.entry(path.clone()).or_default().clashing_tasks;
+            clash.extend([Some(it.one), it.other].into_iter().flatten());
+            clash.sort_unstable();
+            clash.dedup();
+        }
+    }
+    for (path, it) in &mut found {
+        it.path.clone_from(path);
+        // The changes of a pattern are the changes of all paths that it matches.
+        if it.changes_today == 0
+            && path.contains(['*', '?'])
+            && let Ok(pattern) = PathPattern::new(path)
+        {
+            it.changes_today = landed
+                .iter()
+                .filter(|one| pattern.matches(one.0))
+                .map(|one| one.1)
+                .sum();
+        }
+    }
+    found.into_values().collect()
+}
+
+/// A task that holds or waits for a pattern.
+struct PatternUser {
+    task: TaskId,
+    is_waiting: bool,
+    mode: ClaimMode,
+    path: String,
+}
+
+/// All holders and waiting tasks, with an index of their patterns.
+#[derive(Default)]
+struct PatternUsers {
+    all: Vec<(Uri, PatternUser)>,
+    index: PatternIndex,
+}
+
+impl PatternUsers {
+    fn add(&mut self, uri: Uri, side: PatternUser) {
+        self.index
+            .insert(self.all.len() as u64, std::slice::from_ref(&uri));
+        self.all.push((uri, side));
+    }
+
+    /// Returns the paths with a clash, with the clashing tasks.
+    fn clashes_by_path(&self, board: &Board) -> BTreeMap<String, BTreeSet<TaskId>> {
+        let mut found: BTreeMap<String, BTreeSet<TaskId>> = BTreeMap::new();
+        let mut ordered: BTreeMap<(TaskId, TaskId), bool> = BTreeMap::new();
+        for (uri, one) in self.all.iter().filter(|it| it.1.is_waiting) {
+            for (number, _) in self.index.overlapping(uri) {
+                let Some((_, other)) = usize::try_from(number).ok().and_then(|it| self.all.get(it))
+                else {
+                    continue;
+                };
+                let pair = (one.task.min(other.task), one.task.max(other.task));
+                if pair.0 == pair.1
+                    || (one.mode == ClaimMode::Shared && other.mode == ClaimMode::Shared)
+                {
+                    continue;
+                }
+                let goes_first = ordered.entry(pair).or_insert_with(|| {
+                    depends_on(board, pair.0, pair.1) || depends_on(board, pair.1, pair.0)
+                });
+                if !*goes_first {
+                    for path in [&one.path, &other.path] {
+                        found
+                            .entry(path.clone())
+                            .or_default()
+                            .extend([pair.0, pair.1]);
+                    }
+                }
+            }
+        }
+        found
+    }
+}
+
+/// Returns whether `one` depends on `other`, directly or indirectly.
+fn depends_on(board: &Board, one: TaskId, other: TaskId) -> bool {
+    let (mut open, mut seen) = (vec![one], BTreeSet::new());
+    while let Some(next) = open.pop() {
+        let Some(task) = board.tasks.get(&next) else {
+            continue;
+        };
+        if task.blocked_by.contains(&other) {
+            return true;
+        }
+        open.extend(
+            task.blocked_by
+                .iter()
+                .copied()
+                .filter(|it| seen.insert(*it)),
+        );
+    }
+    false
+}
+
+/// Returns the folder of a path or pattern, up to the first wildcard.
+fn folder_of(path: &str) -> &str {
+    let literal = path.find(['*', '?']).map_or(path, |at| &path[..at]);
+    literal.rfind('/').map_or("", |at| &literal[..at])
+}
+
+/// Returns the parent of a folder; `None` for the top.
+fn parent_of(folder: &str) -> Option<&str> {
+    if folder.is_empty() {
+        None
+    } else {
+        Some(folder.rfind('/').map_or("", |at| &folder[..at]))
+    }
+}
+
+/// Returns the folders that contain something, as a tree in preorder. Folders with clashes come
+/// first, then by name. A folder that only leads to one other folder is left out.
+pub fn folder_cells(spots: Vec<FileCell>) -> Vec<FolderCell> {
+    let mut own: BTreeMap<String, Vec<FileCell>> = BTreeMap::new();
+    for it in spots {
+        own.entry(folder_of(&it.path).to_owned())
+            .or_default()
+            .push(it);
+    }
+    let mut below: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for folder in own.keys() {
+        let mut at = folder.as_str();
+        while let Some(parent) = parent_of(at) {
+            if !below
+                .entry(parent.to_owned())
+                .or_default()
+                .insert(at.to_owned())
+            {
+                break;
+            }
+            at = parent;
+        }
+    }
+    let mut tree = FolderTree {
+        own,
+        below,
+        folders: Vec::new(),
+    };
+    tree.add_folder("", 0);
+    tree.folders
+}
+
+/// The state of building the tree of folders.
+struct FolderTree {
+    own: BTreeMap<String, Vec<FileCell>>,
+    below: BTreeMap<String, BTreeSet<String>>,
+    folders: Vec<FolderCell>,
+}
+
+impl FolderTree {
+    /// Adds a folder and all below it.
+    fn add_folder(&mut self, path: &str, depth: usize) {
+        let mut children: Vec<(FolderCell, String)> = self
+            .below
+            .remove(path)
+            .unwrap_or_default()
+            .into_iter()
+            .map(|it| (self.totals_of(&it), it))
+            .collect();
+        let mut own = self.own.remove(path).unwrap_or_default();
+        let shown = !own.is_empty() || children.len() > 1;
+        if shown {
+            let all = own
+                .iter()
+                .map(FolderCell::from_cell)
+                .chain(children.iter().map(|it| it.0.clone()));
+            let mut folder = all.reduce(FolderCell::merged_with).unwrap_or_default();
+            own.sort_by(|a, b| {
+                (a.clashing_tasks.is_empty(), &a.path).cmp(&(b.clashing_tasks.is_empty(), &b.path))
+            });
+            (folder.path, folder.depth, folder.own_cells) = (path.to_owned(), depth, own);
+            self.folders.push(folder);
+        }
+        children.sort_by(|a, b| (a.0.clash_count == 0, &a.1).cmp(&(b.0.clash_count == 0, &b.1)));
+        for (_, child) in children {
+            self.add_folder(&child, depth + usize::from(shown));
+        }
+    }
+
+    /// Returns the totals of a folder and all folders below it.
+    fn totals_of(&self, path: &str) -> FolderCell {
+        let own = self
+            .own
+            .get(path)
+            .into_iter()
+            .flatten()
+            .map(FolderCell::from_cell);
+        let below = self
+            .below
+            .get(path)
+            .into_iter()
+            .flatten()
+            .map(|it| self.totals_of(it));
+        own.chain(below)
+            .reduce(FolderCell::merged_with)
+            .unwrap_or_default()
+    }
+}
+
+impl FolderCell {
+    /// Returns the totals of a single path.
+    fn from_cell(it: &FileCell) -> FolderCell {
+        let share = |one: &PathHolder| HolderShare {
+            holder: one
+                .agent
+                .as_ref()
+                .map_or_else(|| one.owner.clone(), ToString::to_string),
+            task: one.task,
+            path_count: 1,
+            deadline_unix_ms: one.deadline_unix_ms,
+            until: one.until.clone(),
+        };
+        FolderCell {
+            path_count: 1,
+            held: it.held.iter().map(share).collect(),
+            wanted: usize::from(!it.wanted.is_empty()),
+            // Changes of files that a pattern matches are counted at the files.
+            changes_today: if it.path.contains(['*', '?']) {
+                0
+            } else {
+                it.changes_today
+            },
+            clash_count: usize::from(!it.clashing_tasks.is_empty()),
+            clashing_tasks: it.clashing_tasks.clone(),
+            ..FolderCell::default()
+        }
+    }
+
+    /// Returns the sum of two totals.
+    fn merged_with(mut self, more: FolderCell) -> FolderCell {
+        for share in more.held {
+            match self
+                .held
+                .iter_mut()
+                .find(|it| it.holder == share.holder && it.task == share.task)
+            {
+                Some(known) => {
+                    known.path_count += share.path_count;
+                    known.deadline_unix_ms = known.deadline_unix_ms.max(share.deadline_unix_ms);
+                }
+                None => self.held.push(share),
+            }
+        }
+        self.clashing_tasks.extend(more.clashing_tasks);
+        self.clashing_tasks.sort_unstable();
+        self.clashing_tasks.dedup();
+        (self.path_count, self.wanted) =
+            (self.path_count + more.path_count, self.wanted + more.wanted);
+        (self.changes_today, self.clash_count) = (
+            self.changes_today + more.changes_today,
+            self.clash_count + more.clash_count,
+        );
+        self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cell(path: &str, holder: Option<(&str, u64)>, wanted: &[u64], clash: &[u64]) -> FileCell {
+        let held = holder.map(|(agent, task)| PathHolder {
+            owner: "A1".into(),
+            task: Some(TaskId(task)),
+            agent: AgentName::new(agent).ok(),
+            since_unix_ms: 0,
+            deadline_unix_ms: None,
+            until: format!("while T{task} is worked on"),
+            memo: String::new(),
+        });
+        let tasks = |of: &[u64]| of.iter().copied().map(TaskId).collect();
+        FileCell {
+            path: path.into(),
+            held: held.into_iter().collect(),
+            wanted: tasks(wanted),
+            clashing_tasks: tasks(clash),
+            changes_today: 1,
+        }
+    }
+
+    #[test]
+    fn a_patterns_folder_ends_before_its_first_wildcard() {
+        let cases = [
+            ("a.rs", ""),
+            ("src/a.rs", "src"),
+            ("src/**", "src"),
+            ("src/api/*.rs", "src/api"),
+            ("**", ""),
+            ("src/a*/b.rs", "src"),
+        ];
+        for (path, folder) in cases {
+            assert_eq!(folder_of(path), folder, "{path}");
+        }
+    }
+
+    /// A holder of several paths in a folder holds the folder until the last of them ends.
+    #[test]
+    fn a_folder_is_held_until_its_last_path_is_free() {
+        let held = |path: &str, until_wall| {
+            let mut it = cell(path, Some(("ada", 1)), &[], &[]);
+            it.held[0].deadline_unix_ms = Some(until_wall);
+            it
+        };
+        let folder = folder_cells(vec![
+            held("src/a.rs", 5),
+            held("src/b.rs", 9),
+            held("src/c.rs", 7),
+        ])
+        .remove(0);
+        assert_eq!(
+            (
+                folder.held.len(),
+                folder.held[0].path_count,
+                folder.held[0].deadline_unix_ms
+            ),
+            (1, 3, Some(9))
+        );
+    }
+
+    #[test]
+    fn folders_form_a_tree_with_collisions_first() {
+        let drawn = |spots: Vec<FileCell>| -> Vec<String> {
+            let line = |it: FolderCell| {
+                let held: Vec<String> = it
+                    .held
+                    .iter()
+                    .map(|it| format!("{}×{}", it.holder, it.path_count))
+                    .collect();
+                let own: Vec<String> = it.own_cells.iter().map(|it| it.path.clone()).collect();
+                let meet = if it.clash_count > 0 {
+                    format!(" !{}", it.clash_count)
+                } else {
+                    String::new()
+                };
+                let path = if it.path.is_empty() { "." } else { &it.path };
+                format!(
+                    "{}{path} {} [{}] hot {}{meet}: {}",
+                    "> ".repeat(it.depth),
+                    it.path_count,
+                    held.join(" "),
+                    it.changes_today,
+                    own.join(" ")
+                )
+            };
+            folder_cells(spots).into_iter().map(line).collect()
+        };
+        assert_eq!(drawn(vec![]), Vec::<String>::new());
+        assert_eq!(
+            drawn(vec![
+                cell("README.md", None, &[9], &[]),
+                cell("src/api/deep/x.rs", Some(("ada", 1)), &[], &[]),
+                cell("src/api/deep/y.rs", Some(("ada", 1)), &[2], &[1, 2]),
+                cell("src/model/**", Some(("bob", 3)), &[], &[]),
+                cell("docs/a.md", None, &[4], &[]),
+            ]),
+            [
+                ". 5 [ada×2 bob×1] hot 4 !1: README.md",
+                "> src 3 [ada×2 bob×1] hot 2 !1: ",
+                "> > src/api/deep 2 [ada×2] hot 2 !1: src/api/deep/y.rs src/api/deep/x.rs",
+                "> > src/model 1 [bob×1] hot 0: src/model/**",
+                "> docs 1 [] hot 1: docs/a.md",
+            ]
+        );
+        assert_eq!(
+            drawn(vec![cell("a/b/c/x.rs", None, &[1], &[])]),
+            ["a/b/c 1 [] hot 1: a/b/c/x.rs"],
+            "a folder with a single child is left out"
+        );
+    }
+}

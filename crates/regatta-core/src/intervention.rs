@@ -1,0 +1,450 @@
+//! Steering of running work: messages to an agent, pauses, retries, takeovers and timeouts.
+
+use serde::{Deserialize, Serialize};
+
+use crate::agent_protocol::StopReason;
+use crate::attempt::{self, AttemptCause};
+use crate::board::Draft;
+use crate::budget;
+use crate::event::{Event, facts};
+use crate::ids::{AttemptId, Now, TaskId};
+use crate::refusal::Refusal;
+use crate::schedule::PollGrant;
+use crate::task::{self, AddTask, EditTask, SetPause, TaskStatus};
+use crate::{inbox, landing};
+
+/// The prompt with which an agent continues after a pause.
+const CONTINUE_PROMPT: &str = "Go on with the task from where you were.";
+
+facts! {
+    /// A follow-up prompt, which is sent when the current turn has ended.
+    AttemptTold { attempt: AttemptId, text: String }
+    /// The attempt's turn is cancelled, and no prompt is sent until it is resumed.
+    AttemptHeld { attempt: AttemptId, reason: String }
+    AttemptLetGo { attempt: AttemptId }
+    /// The attempt has more time, because it waits for a person.
+    AttemptExtended { attempt: AttemptId, until_at: u64 }
+    /// The attempt has been silent since `since_wall`. `None` means that it is active again.
+    AttemptQuiet { attempt: AttemptId, since_wall: Option<u64> }
+    /// A note for the next attempt at the task.
+    TaskNoted { task: TaskId, text: String }
+}
+
+/// The destination of a message to an agent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum TellOutcome {
+    /// The running session, after the current turn.
+    #[serde(rename = "now")]
+    RunningSession(AttemptId),
+    /// The brief of the next attempt.
+    #[serde(rename = "next")]
+    NextAttempt,
+}
+
+/// Sends a message to the running attempt of a task, or leaves it for the next one.
+pub fn send_message(draft: &mut Draft, id: TaskId, text: String) -> Result<TellOutcome, Refusal> {
+    if text.trim().is_empty() || text.len() > 64 * 1024 {
+        return Err(Refusal::invalid(
+            "a message to an agent has 1 byte to 64 KiB",
+            "shorten it, or put it into a file and name the file",
+        ));
+    }
+    let task = task::find(draft.board(), id)?;
+    if task.status.is_terminal() {
+        return Err(Refusal::Finished {
+            task: id,
+            status: task.status,
+        });
+    }
+    let live = task
+        .attempt
+        .and_then(|it| draft.board().attempts.get(&it))
+        .cloned();
+    match live.filter(|it| it.accepts_prompts()) {
+        Some(attempt) => {
+            draft.record(Event::AttemptTold(AttemptTold {
+                attempt: attempt.id,
+                text,
+            }));
+            Ok(TellOutcome::RunningSession(attempt.id))
+        }
+        None => {
+            leave_note(draft, id, text);
+            Ok(TellOutcome::NextAttempt)
+        }
+    }
+}
+
+/// Sends a follow-up prompt to a running session.
+pub(crate) fn send_prompt(draft: &mut Draft, attempt: AttemptId, text: String) {
+    draft.record(Event::AttemptTold(AttemptTold { attempt, text }));
+}
+
+/// Leaves a note for the next attempt at a task.
+pub(crate) fn leave_note(draft: &mut Draft, task: TaskId, text: String) {
+    draft.record(Event::TaskNoted(TaskNoted { task, text }));
+}
+
+/// Pauses a task. A session that can wait is held; any other attempt is stopped, and its work is
+/// kept.
+pub fn pause(draft: &mut Draft, id: TaskId, reason: &str) -> Result<(), Refusal> {
+    let task = task::find(draft.board(), id)?;
+    task::edit(
+        draft,
+        id,
+        EditTask {
+            paused: Some(SetPause::Pause(reason.to_owned())),
+            ..EditTask::default()
+        },
+    )?;
+    let live = task
+        .attempt
+        .and_then(|it| draft.board().attempts.get(&it))
+        .cloned();
+    match live {
+        Some(attempt) if attempt.accepts_prompts() => {
+            if attempt.session.hold_reason.is_none() {
+                draft.record(Event::AttemptHeld(AttemptHeld {
+                    attempt: attempt.id,
+                    reason: reason.to_owned(),
+                }));
+            }
+            Ok(())
+        }
+        Some(_) if task.status == TaskStatus::InProgress => attempt::stop_task(draft, id, reason),
+        _ => Ok(()),
+    }
+}
+
+/// Resumes a task or its landing.
+pub fn resume(draft: &mut Draft, id: TaskId) -> Result<(), Refusal> {
+    let task = task::find(draft.board(), id)?;
+    landing::resume_landing(draft, id)?;
+    if task.paused.is_some() || task.not_before_fleet_ms.is_some() {
+        task::edit(
+            draft,
+            id,
+            EditTask {
+                paused: Some(SetPause::Resume),
+                ..EditTask::default()
+            },
+        )?;
+        task::clear_delay(draft, id);
+    }
+    let held = task
+        .attempt
+        .and_then(|it| draft.board().attempts.get(&it))
+        .filter(|it| it.session.hold_reason.is_some())
+        .cloned();
+    if let Some(attempt) = held {
+        draft.record(Event::AttemptLetGo(AttemptLetGo {
+            attempt: attempt.id,
+        }));
+        // A cancelled turn does not start again by itself.
+        let cut_off = attempt.session.in_turn
+            || attempt
+                .session
+                .last_turn_end
+                .as_ref()
+                .is_some_and(|it| it.stop == StopReason::Cancelled);
+        if cut_off {
+            draft.record(Event::AttemptTold(AttemptTold {
+                attempt: attempt.id,
+                text: CONTINUE_PROMPT.to_owned(),
+            }));
+        } else if attempt.session.is_finished() {
+            attempt::close_session(draft, attempt.id);
+        }
+    }
+    Ok(())
+}
+
+/// Maximum time for which a person may work on a task that they took over.
+const TAKEOVER_LEASE_MS: u64 = 7 * 24 * 3_600_000;
+
+/// Starts an attempt for a person at a task that needs one. Its workspace is prepared like that of
+/// a fix-up, so it contains the conflict. `regatta land` finishes the attempt.
+pub fn take_over(draft: &mut Draft, id: TaskId, now: Now) -> Result<PollGrant, Refusal> {
+    let task = task::find(draft.board(), id)?;
+    landing::remote_sync::refuse_work(draft.board(), &task)?;
+    let undoes = task.submission.as_ref().is_some_and(|work| work.reverts);
+    let agent = task.agent.clone().or_else(|| task.assignee.clone());
+    let (TaskStatus::NeedsHuman, false, Some(agent)) = (task.status, undoes, agent) else {
+        return Err(Refusal::IllegalTransition {
+            task: id,
+            from: task.status,
+            to: TaskStatus::InProgress,
+        });
+    };
+    task::return_for_retry(
+        draft,
+        id,
+        task.reason.as_deref().unwrap_or("a person took it over"),
+    )?;
+    task::clear_delay(draft, id);
+    let by = attempt::BeginAttempt {
+        agent,
+        supervised: false,
+        runner: None,
+        lease_ms: TAKEOVER_LEASE_MS,
+        no_workspace: false,
+        by_hand: true,
+        gates: vec![],
+    };
+    let attempt = task::start(draft, id, &by, now)?;
+    let token = draft
+        .board()
+        .attempts
+        .get(&attempt)
+        .map(|attempt| attempt.token);
+    let token = token.ok_or(Refusal::NoSuchTask { task: id })?;
+    Ok(PollGrant {
+        attempt,
+        token,
+        task: id,
+        project: task.project.clone(),
+    })
+}
+
+/// Retries a task that needs a person, is delayed, or failed. A failed task stays failed (J7), so
+/// its work is added as a new task. Returns the id of the task that is retried.
+pub fn retry(
+    draft: &mut Draft,
+    id: TaskId,
+    failed: Option<&task::Task>,
+    now: Now,
+) -> Result<TaskId, Refusal> {
+    if let Some(old) = failed {
+        if old.id != id
+            || draft.board().ended_status(id) != Some(old.status)
+            || old.status == TaskStatus::Completed
+        {
+            return Err(Refusal::IllegalTransition {
+                task: id,
+                from: old.status,
+                to: TaskStatus::Pending,
+            });
+        }
+        landing::remote_sync::refuse_work(draft.board(), old)?;
+        let again = task::add(
+            draft,
+            AddTask {
+                project: old.project.clone(),
+                subject: old.subject.clone(),
+                description: old.description.clone(),
+                issue_type: old.issue_type,
+                files: old.files.clone(),
+                validation: old.validation.clone(),
+                blocked_by: old.blocked_by.clone(),
+                priority: old.priority,
+                expects: old.expects,
+                effort: old.effort.clone(),
+                model: old.model.clone(),
+                provider: old.provider.clone(),
+                script: old.script.clone(),
+                ratchet: old.ratchet.clone(),
+                alias: old.alias.clone(),
+                backlog: false,
+            },
+            None,
+            now,
+        )?;
+        // The new task joins the mission, and tasks that waited for the old one wait for the new
+        // one.
+        if let Some(mission) = old
+            .mission
+            .filter(|it| draft.board().missions.contains_key(it))
+        {
+            task::adopt(draft, again, (mission, old.step()), &old.project)?;
+        }
+        // A person's assignment of the old task also applies to the new one.
+        let agent = old
+            .assignee
+            .as_ref()
+            .filter(|name| old.mission.is_none() && draft.board().agents.contains_key(*name));
+        if let Some(agent) = agent {
+            task::assign(
+                draft,
+                again,
+                Some(agent.clone()),
+                task::AssignMode::Queue,
+                now,
+            )?;
+        }
+        for dependent in draft.board().dependents_of(old.id) {
+            let blocked_by = task::find(draft.board(), dependent)?.blocked_by.clone();
+            let blocked_by = blocked_by
+                .into_iter()
+                .map(|it| if it == old.id { again } else { it })
+                .collect();
+            task::edit(
+                draft,
+                dependent,
+                EditTask {
+                    blocked_by: Some(blocked_by),
+                    ..EditTask::default()
+                },
+            )?;
+        }
+        // The new task has no history, so its next attempt gets a note about the old one.
+        let how = if old.status == TaskStatus::Cancelled {
+            "was cancelled"
+        } else {
+            "failed"
+        };
+        let why = old.reason.as_deref().unwrap_or("no reason was given");
+        let mut text = format!("This was tried before as {}, which {how}: {why}", old.id);
+        if let Some(work) = &old.submission {
+            text += &format!(
+                "\nThe earlier work is commit {0}: `git show {0}` shows it.",
+                work.commit
+            );
+        }
+        leave_note(draft, again, text);
+        // Only failed tasks are in the inbox.
+        if old.status == TaskStatus::Failed {
+            inbox::dismiss(draft, old.id)?;
+        }
+        return Ok(again);
+    }
+    let task = task::find(draft.board(), id)?;
+    landing::remote_sync::refuse_work(draft.board(), &task)?;
+    match task.status {
+        TaskStatus::NeedsHuman => {
+            task::return_for_retry(draft, id, task.reason.as_deref().unwrap_or("tried again"))?
+        }
+        status if status.is_waiting() => {}
+        TaskStatus::InProgress | TaskStatus::Validating => {
+            attempt::stop_task(draft, id, "tried again from the start")?
+        }
+        from => {
+            return Err(Refusal::IllegalTransition {
+                task: id,
+                from,
+                to: TaskStatus::Pending,
+            });
+        }
+    }
+    // `stop` pauses a task, and a retry ends the pause.
+    if task.paused.is_some() {
+        task::edit(
+            draft,
+            id,
+            EditTask {
+                paused: Some(SetPause::Resume),
+                ..EditTask::default()
+            },
+        )?;
+    }
+    task::clear_delay(draft, id);
+    Ok(id)
+}
+
+/// Ends a supervised attempt whose time is up, or whose program did not open a session in time.
+pub fn time_out(draft: &mut Draft, id: AttemptId, now: Now) -> Result<(), Refusal> {
+    let Some(attempt) = draft.board().attempts.get(&id).cloned() else {
+        return Ok(());
+    };
+    if attempt.stopping.is_some() || attempt.phase != attempt::AttemptPhase::Working {
+        return Ok(());
+    }
+    if attempt
+        .budget_check_fleet_ms
+        .is_some_and(|at| at <= now.fleet_ms)
+    {
+        budget::check_time_left(draft, id, now)?;
+        if draft
+            .board()
+            .attempts
+            .get(&id)
+            .is_none_or(|it| it.stopping.is_some())
+        {
+            return Ok(());
+        }
+    }
+    // An attempt that waits for a person does not use up its time.
+    let waits = draft
+        .board()
+        .approvals
+        .values()
+        .any(|it| it.attempt == id && it.is_awaited());
+    if (attempt.session.hold_reason.is_some() || waits)
+        && attempt
+            .deadline_fleet_ms
+            .is_some_and(|at| at <= now.fleet_ms)
+    {
+        let until_at = now.fleet_ms + draft.board().limits.attempt_timeout_ms;
+        draft.record(Event::AttemptExtended(AttemptExtended {
+            attempt: id,
+            until_at,
+        }));
+        return Ok(());
+    }
+    let started = attempt.session.session_id.is_some() || attempt.session.turns > 0;
+    let reason = if attempt
+        .session_deadline_fleet_ms
+        .is_some_and(|at| at <= now.fleet_ms)
+        && !started
+    {
+        "its program did not open a session in time"
+    } else if attempt
+        .deadline_fleet_ms
+        .is_some_and(|at| at <= now.fleet_ms)
+    {
+        "its time is up"
+    } else {
+        return Ok(());
+    };
+    attempt::stop(draft, id, AttemptCause::TimedOut, reason.to_owned());
+    attempt::requeue_after_failure(draft, attempt.task, AttemptCause::TimedOut, reason)
+}
+
+/// Ends an attempt that was silent for too long. Before that, records that it is silent or active
+/// again.
+pub fn on_silence(
+    draft: &mut Draft,
+    id: AttemptId,
+    token: u64,
+    since_ms: Option<u64>,
+) -> Result<(), Refusal> {
+    let attempt = attempt::require_attempt(draft.board(), id, token)?;
+    let waits = draft
+        .board()
+        .approvals
+        .values()
+        .any(|it| it.attempt == id && it.is_awaited());
+    // A team member is silent between two turns.
+    let idle = attempt.session_of.is_some() && !attempt.session.in_turn;
+    let hung = !idle && since_ms.is_some_and(|it| it >= draft.board().limits.silence_ms);
+    if hung
+        && attempt.session.hold_reason.is_none()
+        && !waits
+        && attempt.stopping.is_none()
+        && attempt.phase == attempt::AttemptPhase::Working
+    {
+        let reason = format!(
+            "nothing was heard of it for {}",
+            crate::refusal::seconds(since_ms.unwrap_or(0))
+        );
+        attempt::stop(draft, id, AttemptCause::Hung, reason.clone());
+        return attempt::requeue_after_failure(draft, attempt.task, AttemptCause::Hung, &reason);
+    }
+    // After half of that time somebody may want to look.
+    let long = since_ms.filter(|it| *it >= draft.board().limits.silence_ms / 2);
+    let stands = idle
+        || waits
+        || attempt.session.hold_reason.is_some()
+        || attempt.phase != attempt::AttemptPhase::Working;
+    let since_wall = long
+        .filter(|_| !stands)
+        .map(|it| draft.now().unix_ms.saturating_sub(it));
+    if attempt.quiet_since_unix_ms.is_some() != since_wall.is_some() {
+        draft.record(Event::AttemptQuiet(AttemptQuiet {
+            attempt: id,
+            since_wall,
+        }));
+    }
+    Ok(())
+}

@@ -1,0 +1,199 @@
+//! Broken isolation: an attempt's work went, in part or whole, to another place than its workspace.
+//!
+//! A mission whose tasks may share files (`isolate`) relies on separate workspaces. When there is a
+//! sign that isolation failed, the mission continues serially: a task does not start while another
+//! one uses the same files, and of the running attempts only the first for each file continues. If
+//! no tasks share files, a warning is enough.
+
+use serde::{Deserialize, Serialize};
+
+use crate::attempt::{self, Attempt, first_few};
+use crate::board::{Board, Draft};
+use crate::claim::ClaimOwner;
+use crate::event::{Event, facts};
+use crate::ids::{AttemptId, MissionId, Now};
+use crate::landing::announce;
+use crate::manifest;
+use crate::pattern::{PathPattern, PatternIndex, Uri};
+use crate::refusal::Refusal;
+use crate::task::{self, Task};
+
+/// A sign that an attempt was not isolated.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum IsolationBreach {
+    /// These files of the user's checkout changed while the attempt ran. A directory ends with a
+    /// slash.
+    Checkout { paths: Vec<String> },
+    /// The attempt's result names another place than its workspace.
+    #[serde(rename = "elsewhere")]
+    OtherDirectory { path: String },
+    /// The attempt's result says that it had no workspace.
+    NoWorkspace,
+}
+
+facts! {
+    /// Isolation failed, so tasks of the mission no longer run at the same time on the same files.
+    MissionSerialised { mission: MissionId, attempt: AttemptId, reason: String }
+}
+
+/// Applies the report of a sign. A repeated report changes nothing.
+pub fn on_breach(
+    draft: &mut Draft,
+    (id, token): (AttemptId, u64),
+    sign: IsolationBreach,
+    now: Now,
+) -> Result<(), Refusal> {
+    let attempt = attempt::require_attempt(draft.board(), id, token)?;
+    let task = task::find(draft.board(), attempt.task)?;
+    let about_work = match &sign {
+        IsolationBreach::Checkout { paths } => {
+            is_in_active_manifest(draft.board(), &attempt, paths)
+        }
+        IsolationBreach::OtherDirectory { .. } | IsolationBreach::NoWorkspace => true,
+    };
+    let reason = describe(id, &sign, about_work);
+    if task.warnings.contains(&reason) {
+        return Ok(());
+    }
+    task::warn(draft, task.id, reason.clone());
+    let mission = attempt
+        .mission
+        .and_then(|it| draft.board().missions.get(&it))
+        .filter(|_| about_work)
+        .cloned();
+    let Some(mission) = mission.filter(|it| it.isolate && has_shared_files(draft.board(), it.id))
+    else {
+        return Ok(());
+    };
+    draft.record(Event::MissionSerialised(MissionSerialised {
+        mission: mission.id,
+        attempt: id,
+        reason: reason.clone(),
+    }));
+    for other in tasks_to_stop(draft.board(), &attempt) {
+        attempt::stop_task(
+            draft,
+            other,
+            &format!("tasks that share its files now run one after the other: {reason}"),
+        )?;
+    }
+    let text = format!(
+        "tasks of {} that share files now run one after the other: {reason}",
+        mission.id
+    );
+    announce(draft, &mission.project, "coord:isolation", text, now)
+}
+
+/// Returns the sentence for people about a sign.
+fn describe(id: AttemptId, sign: &IsolationBreach, about_work: bool) -> String {
+    match sign {
+        IsolationBreach::Checkout { paths } => {
+            let names: Vec<&str> = paths.iter().map(String::as_str).collect();
+            let what = first_few(&names);
+            if about_work {
+                format!(
+                    "isolation did not hold for {id}: your own checkout changed while it ran, in \
+                     {what}; check if you made \
+                     these changes, and revert or commit them"
+                )
+            } else {
+                format!(
+                    "while {id} ran without a sandbox, your own checkout changed: {what}; check \
+                    if you made these changes"
+                )
+            }
+        }
+        IsolationBreach::OtherDirectory { path } => format!(
+            "isolation did not hold for {id}: its result names {path}, which is not its workspace; \
+             look for changes \
+             there"
+        ),
+        IsolationBreach::NoWorkspace => format!(
+            "isolation did not hold for {id}: its result says that it had no workspace; look for \
+             its changes in your \
+             own checkout"
+        ),
+    }
+}
+
+/// Returns whether one of these paths is in the manifest of a task at work in the same project.
+fn is_in_active_manifest(board: &Board, attempt: &Attempt, paths: &[String]) -> bool {
+    let at_work = board
+        .attempts
+        .values()
+        .filter(|it| it.project == attempt.project);
+    let files: Vec<PathPattern> = at_work
+        .filter_map(|it| board.tasks.get(&it.task))
+        .flat_map(|it| it.files.iter().cloned())
+        .collect();
+    let meets = |path: &String| match path
+        .strip_suffix('/')
+        .map(|it| PathPattern::new(&format!("{it}/**")))
+    {
+        Some(Ok(all)) => files.iter().any(|it| it.overlaps(&all)),
+        Some(Err(_)) => false,
+        None => files.iter().any(|it| it.matches(path)),
+    };
+    paths.iter().any(meets)
+}
+
+/// Returns whether two of a mission's open tasks need the same files.
+fn has_shared_files(board: &Board, mission: MissionId) -> bool {
+    let mut index = PatternIndex::default();
+    board
+        .open_tasks_of(mission)
+        .filter_map(|it| board.tasks.get(&it.1))
+        .any(|task| {
+            let uris = manifest::claims_of_task(board, task);
+            let shared = uris.iter().any(|it| index.overlapping(it).next().is_some());
+            index.insert(task.id.0, &uris);
+            shared
+        })
+}
+
+/// Returns the tasks of the mission whose attempts must stop: those that need files of an earlier
+/// attempt or of work that is landing. The attempt `of` itself has ended and is judged by its
+/// result.
+fn tasks_to_stop(board: &Board, of: &Attempt) -> Vec<crate::ids::TaskId> {
+    let mut kept: Vec<Uri> = board
+        .claims
+        .values()
+        .filter(|it| match &it.owner {
+            ClaimOwner::Landing(id) => board
+                .landings
+                .get(id)
+                .is_some_and(|it| it.mission == of.mission),
+            ClaimOwner::Attempt(id) => *id == of.id,
+            ClaimOwner::Agent(_) => false,
+        })
+        .flat_map(|it| {
+            it.uris
+                .iter()
+                .filter(|it| it.as_str().starts_with("file://"))
+                .cloned()
+        })
+        .collect();
+    let mut stopped = Vec::new();
+    for other in board
+        .attempts
+        .values()
+        .filter(|it| it.mission == of.mission && it.id != of.id)
+    {
+        let Some(task): Option<&Task> = board.tasks.get(&other.task).map(|it| &**it) else {
+            continue;
+        };
+        let uris = manifest::claims_of_task(board, task);
+        if other.stopping.is_none()
+            && uris
+                .iter()
+                .any(|it| kept.iter().any(|has| has.overlaps(it)))
+        {
+            stopped.push(task.id);
+        } else {
+            kept.extend(uris);
+        }
+    }
+    stopped
+}

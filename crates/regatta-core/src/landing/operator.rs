@@ -1,0 +1,490 @@
+//! Requests of people to the queue: land, hold, release, revise, undo.
+
+use serde::{Deserialize, Serialize};
+
+use crate::attempt::first_few;
+use crate::board::{Board, Draft};
+use crate::claim::WorkClaims;
+use crate::command::Actor;
+use crate::event::Event;
+use crate::ids::{AgentName, AttemptId, LandingId, Now, ProjectName, TaskId};
+use crate::project::ReviewPolicy;
+use crate::refusal::Refusal;
+use crate::task::{self, Expects, Submission, Task, TaskStatus};
+use crate::{approval, claim, intervention, manifest};
+
+use super::guard::SpecialFile;
+use super::queue::{self, enqueue, merge_order, new_landing, regatta_agent_name};
+use super::{
+    Landing, LandingAsked, LandingHeld, LentTrunkClaim, QueueHeld, QueueHold, QueueReleased, fault,
+    find, guard, remote_sync, review, wave_commit, withdraw,
+};
+
+/// A landing's position in its queue, as [`land`] returns it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct QueuePosition {
+    pub landing: LandingId,
+    pub task: TaskId,
+    /// Position in the queue, counting from 1.
+    pub position: usize,
+}
+
+/// Returns the parts of finished work that only a person can approve (Q13).
+pub(super) fn guarded_parts(board: &Board, task: &Task, work: &Submission) -> Vec<String> {
+    // People have already published a remote's trunk, and all agents' work in it has landed here.
+    if work.merges_remote.is_some() {
+        return vec![];
+    }
+    let protected = board
+        .projects
+        .get(&task.project)
+        .map(|project| &project.settings.landing.protected);
+    guard::guarded_changes(protected.map_or(&[], Vec::as_slice), work)
+}
+
+/// Returns the reason why somebody must look at this work before it lands, if there is one.
+pub fn person_needed_reason(board: &Board, task: &Task, work: &Submission) -> Option<String> {
+    let settings = &board.projects.get(&task.project)?.settings.landing;
+    let guarded = guarded_parts(board, task, work);
+    if !guarded.is_empty() {
+        let names: Vec<&str> = guarded.iter().map(String::as_str).collect();
+        return Some(format!(
+            "only a person may let this through, because it changes {}: regatta diff {}",
+            first_few(&names),
+            task.id
+        ));
+    }
+    match (
+        settings.review,
+        review::reviewer(board, task, task.agent.as_ref()),
+    ) {
+        (ReviewPolicy::None, _) => None,
+        (ReviewPolicy::Agent, Some(reviewer)) => Some(format!(
+            "{reviewer} reviews it, or you do: regatta diff {}",
+            task.id
+        )),
+        (ReviewPolicy::Agent, None) => Some(format!(
+            "no other agent can review it, so a person must: regatta diff {}",
+            task.id
+        )),
+        (ReviewPolicy::Human, _) => {
+            Some(format!("somebody must review it: regatta diff {}", task.id))
+        }
+    }
+}
+
+/// Checks that `by` may approve work that needs a look. An agent may approve only as the named
+/// reviewer, and never a change to a protected path.
+fn check_may_approve(
+    board: &Board,
+    task: &Task,
+    work: &Submission,
+    by: &Actor,
+) -> Result<(), Refusal> {
+    let (Actor::Agent(name), Some(reason)) = (by, person_needed_reason(board, task, work)) else {
+        return Ok(());
+    };
+    let settings = board
+        .projects
+        .get(&task.project)
+        .map(|it| &it.settings.landing);
+    let reviews = settings
+        .is_some_and(|it| it.review == ReviewPolicy::Agent && it.reviewer.as_ref() == Some(name));
+    if reviews && guarded_parts(board, task, work).is_empty() {
+        return Ok(());
+    }
+    Err(Refusal::PersonNeeded {
+        task: task.id,
+        reason,
+    })
+}
+
+/// Lands a task's finished work. Work outside the queue is queued, which is the approval; a held
+/// landing is tried now. `first` moves the landing before all others that are not under way.
+pub fn land(
+    draft: &mut Draft,
+    id: TaskId,
+    first: bool,
+    by: &Actor,
+    now: Now,
+) -> Result<QueuePosition, Refusal> {
+    let task = task::find(draft.board(), id)?;
+    if let Some(landing) = task
+        .landing
+        .and_then(|it| draft.board().landings.get(&it).cloned())
+    {
+        if landing.held.is_some() || (first && !landing.first) {
+            draft.record(Event::LandingAsked(LandingAsked {
+                landing: landing.id,
+                first: first || landing.first,
+                under: None,
+            }));
+            wave_commit::release_wave_mates(draft, landing.id);
+        }
+        return position_of(draft.board(), landing.id, now);
+    }
+    if let Some(submission) = task
+        .submission
+        .as_ref()
+        .filter(|_| task.status != TaskStatus::Landing)
+    {
+        check_may_approve(draft.board(), &task, submission, by)?;
+    }
+    approve(draft, &task, first, by, now)
+}
+
+/// Retries a landing that was held until a time, because the checkout that blocked it has changed.
+pub(crate) fn on_checkout_changed(draft: &mut Draft, id: LandingId) {
+    let held = draft
+        .board()
+        .landings
+        .get(&id)
+        .filter(|landing| landing.held.is_some() && landing.retry_fleet_ms.is_some());
+    if let Some(first) = held.map(|landing| landing.first) {
+        draft.record(Event::LandingAsked(LandingAsked {
+            landing: id,
+            first,
+            under: None,
+        }));
+        wave_commit::release_wave_mates(draft, id);
+    }
+}
+
+/// Holds a task's landing until somebody asks for it. A trial of the landing is aborted; a move of
+/// the trunk that is under way continues.
+pub(crate) fn hold_landing(
+    draft: &mut Draft,
+    id: TaskId,
+    reason: &str,
+    now: Now,
+) -> Result<(), Refusal> {
+    let task = task::find(draft.board(), id)?;
+    let Some(landing) = task
+        .landing
+        .filter(|landing| fault::carrying_move(draft.board(), *landing).is_none())
+    else {
+        return Ok(());
+    };
+    let reason = format!("{reason}; to land it: regatta land {id}");
+    // A wave lands as one commit, so the whole wave is held.
+    for landing in wave_commit::with_wave_mates(draft.board(), landing) {
+        draft.record(Event::LandingHeld(LandingHeld {
+            landing,
+            reason: reason.clone(),
+            retry_at: None,
+        }));
+    }
+    queue::advance(draft, &task.project, now)
+}
+
+/// Resumes a task's landing that [`hold_landing`] held.
+pub(crate) fn resume_landing(draft: &mut Draft, id: TaskId) -> Result<(), Refusal> {
+    let task = task::find(draft.board(), id)?;
+    let landing = task
+        .landing
+        .and_then(|landing| draft.board().landings.get(&landing).cloned());
+    if let Some(landing) =
+        landing.filter(|landing| landing.held.is_some() && landing.retry_fleet_ms.is_none())
+    {
+        draft.record(Event::LandingAsked(LandingAsked {
+            landing: landing.id,
+            first: landing.first,
+            under: None,
+        }));
+        wave_commit::release_wave_mates(draft, landing.id);
+    }
+    Ok(())
+}
+
+/// Approves finished work that waited for a person or a reviewer, and puts it into the queue.
+pub(super) fn approve(
+    draft: &mut Draft,
+    task: &Task,
+    first: bool,
+    by: &Actor,
+    now: Now,
+) -> Result<QueuePosition, Refusal> {
+    let Some(submission) = task
+        .submission
+        .clone()
+        .filter(|_| matches!(task.status, TaskStatus::NeedsHuman | TaskStatus::InReview))
+    else {
+        return Err(Refusal::NothingToLand {
+            task: task.id,
+            status: task.status,
+        });
+    };
+    let agent = task.agent.clone().unwrap_or_else(regatta_agent_name);
+    // The claims on its files were released during the review, so they must be acquired again.
+    let claims = require_free_claims(draft, task, &agent, now)?;
+    remote_sync::release_queue_held_for(draft, task);
+    let landing = new_landing(draft, task, agent, submission, now);
+    let queued = enqueue(draft, landing, Some(by))?;
+    claim::acquire_for_landing(draft, queued, claims, now);
+    draft.record(Event::LandingApproved(super::LandingApproved {
+        landing: queued,
+        by: by.to_string(),
+    }));
+    approval::on_task_ended(
+        draft,
+        task.id,
+        &format!("{by} landed its work without an answer"),
+    );
+    if first {
+        draft.record(Event::LandingAsked(LandingAsked {
+            landing: queued,
+            first,
+            under: None,
+        }));
+    }
+    position_of(draft.board(), queued, now)
+}
+
+/// Lands a task's finished work under a manually held claim on the trunk. The claim's token is the
+/// fence of the move. A token that is no longer valid is refused and moves nothing (L6).
+pub fn land_with_lent_claim(
+    draft: &mut Draft,
+    id: TaskId,
+    under: LentTrunkClaim,
+    by: &Actor,
+    now: Now,
+) -> Result<QueuePosition, Refusal> {
+    let task = task::find(draft.board(), id)?;
+    claim::check_lent_trunk(draft.board(), &under, &task.project)?;
+    remote_sync::defer_sync(draft, &task.project);
+    let place = land(draft, id, true, by, now)?;
+    let asked = LandingAsked {
+        landing: place.landing,
+        first: true,
+        under: Some(under),
+    };
+    draft.record(Event::LandingAsked(asked));
+    Ok(place)
+}
+
+/// Returns the claims that a landing of this task needs, or refuses if somebody holds one of them.
+pub(super) fn require_free_claims(
+    draft: &Draft,
+    task: &Task,
+    agent: &AgentName,
+    now: Now,
+) -> Result<WorkClaims, Refusal> {
+    let board = draft.board();
+    let (files, mode) = (
+        manifest::claims_of_task(board, task),
+        manifest::claim_mode(board, task),
+    );
+    let claims = WorkClaims {
+        files,
+        mode,
+        identity: claim::uris_of_task(task),
+    };
+    let holders = claim::work_conflicts(board, &claims, agent, now);
+    if holders.is_empty() {
+        Ok(claims)
+    } else {
+        Err(Refusal::ClaimHeld { holders })
+    }
+}
+
+/// Begins the review of work that had to wait for something else before.
+pub(crate) fn begin_review(draft: &mut Draft, task: &Task, now: Now) -> Result<(), Refusal> {
+    match &task.agent {
+        Some(agent) => review::begin(draft, task.id, agent, None, now).map(|_| ()),
+        None => Ok(()),
+    }
+}
+
+/// Returns whether nobody holds the files of a task's finished work.
+pub(crate) fn is_free_to_land(draft: &Draft, task: &Task, now: Now) -> bool {
+    let agent = task.agent.clone().unwrap_or_else(regatta_agent_name);
+    require_free_claims(draft, task, &agent, now).is_ok()
+}
+
+/// Returns a landing's position in its queue.
+fn position_of(board: &Board, id: LandingId, now: Now) -> Result<QueuePosition, Refusal> {
+    let landing = find(board, id)?;
+    let order = merge_order(board, &landing.project, now);
+    // Landings that cannot be tried now come after all others.
+    let ahead = order.iter().position(|it| *it == id).unwrap_or(order.len());
+    Ok(QueuePosition {
+        landing: id,
+        task: landing.task,
+        position: ahead + 1,
+    })
+}
+
+/// Holds a project's queue. Trials and moves that are under way finish, and nothing new is begun or
+/// moved.
+pub fn hold_queue(
+    draft: &mut Draft,
+    project: &ProjectName,
+    reason: String,
+    by: &Actor,
+    now: Now,
+) -> Result<(), Refusal> {
+    if !draft.board().projects.contains_key(project) {
+        return Err(Refusal::NoSuchProject {
+            project: project.clone(),
+        });
+    }
+    if reason.len() > 500 {
+        return Err(Refusal::invalid(
+            "a reason has at most 500 bytes",
+            "shorten the reason",
+        ));
+    }
+    let by = match by {
+        Actor::Person(name) => name.clone(),
+        other => other.to_string(),
+    };
+    let hold = QueueHold {
+        by,
+        reason,
+        unix_ms: now.unix_ms,
+    };
+    draft.record(Event::QueueHeld(QueueHeld {
+        project: project.clone(),
+        hold,
+    }));
+    Ok(())
+}
+
+/// Releases a held queue.
+pub fn release_queue(draft: &mut Draft, project: &ProjectName) -> Result<(), Refusal> {
+    let Some(it) = draft.board().projects.get(project) else {
+        return Err(Refusal::NoSuchProject {
+            project: project.clone(),
+        });
+    };
+    if it.queue.held.is_some() {
+        draft.record(Event::QueueReleased(QueueReleased {
+            project: project.clone(),
+        }));
+    }
+    Ok(())
+}
+
+/// Sends finished work back to an agent for more work, with a person's instructions.
+pub fn revise(draft: &mut Draft, id: TaskId, text: String) -> Result<(), Refusal> {
+    let task = task::find(draft.board(), id)?;
+    let Some(submission) = task.submission.clone().filter(|_| {
+        matches!(
+            task.status,
+            TaskStatus::NeedsHuman | TaskStatus::InReview | TaskStatus::Landing
+        )
+    }) else {
+        return Err(Refusal::NothingToLand {
+            task: id,
+            status: task.status,
+        });
+    };
+    remote_sync::refuse_work(draft.board(), &task)?;
+    if let Some(landing) = task.landing {
+        withdraw(draft, landing, "it is being revised")?;
+    }
+    task::send_back(draft, id, submission.commit.clone(), "it is being revised")?;
+    task::clear_delay(draft, id);
+    let commit = &submission.commit;
+    let words = format!(
+        "{}\n\nYour previous work is commit {commit}; `git cherry-pick {commit}` brings it back.",
+        text.trim()
+    );
+    intervention::send_message(draft, id, words).map(|_| ())
+}
+
+/// Returns a refusal if another task has undone this task's work, or is undoing it.
+pub fn undone_refusal(board: &Board, id: TaskId) -> Option<Refusal> {
+    let landed = board
+        .projects
+        .values()
+        .find_map(|project| project.queue.undone.get(&id).copied());
+    let undoes = |submission: &Submission| submission.undoes == Some(id);
+    let open = || {
+        let mut tasks = board.tasks.values();
+        let queued = board
+            .landings
+            .values()
+            .find(|landing| landing.end.is_none() && undoes(&landing.submission));
+        let waiting = tasks
+            .find(|task| task.submission.as_ref().is_some_and(undoes))
+            .map(|task| task.id);
+        queued.map(|landing| landing.task).or(waiting)
+    };
+    let by = landed.or_else(open)?;
+    Some(Refusal::AlreadyUndone {
+        task: id,
+        by,
+        has_landed: landed.is_some(),
+    })
+}
+
+/// Undoes a completed task's landing with a new task that reverts its commit through the same
+/// queue.
+pub fn undo(
+    draft: &mut Draft,
+    done: &Task,
+    by: &Actor,
+    now: Now,
+) -> Result<QueuePosition, Refusal> {
+    let id = done.id;
+    let landed = done
+        .landed
+        .clone()
+        .filter(|_| draft.board().ended_status(id) == Some(TaskStatus::Completed));
+    let Some(mut commit) = landed else {
+        return Err(Refusal::NothingToUndo {
+            task: id,
+            status: done.status,
+        });
+    };
+    if let Some(taken_back) = undone_refusal(draft.board(), id) {
+        return Err(taken_back);
+    }
+    // A wave's commit has the work of several tasks, so only this task's own commit is reverted.
+    if let Some(own) = done.submission.as_ref().filter(|_| done.shares_commit) {
+        commit = own.commit.clone();
+    }
+    let why = format!("Takes back commit {commit}, which landed {id}.");
+    let undoing = task::add(
+        draft,
+        task::AddTask {
+            files: done.files.clone(),
+            priority: done.priority,
+            expects: Expects::Changes,
+            ..task::AddTask::new_report(
+                done.project.clone(),
+                &format!("Undo {id}: {}", done.subject),
+                why,
+            )
+        },
+        None,
+        now,
+    )?;
+    let task = task::find(draft.board(), undoing)?;
+    let claims = require_free_claims(draft, &task, &regatta_agent_name(), now)?;
+    let work = done.submission.as_ref();
+    let submission = Submission {
+        attempt: AttemptId(0),
+        base: commit.clone(),
+        commit,
+        changed: work.map(|work| work.changed.clone()).unwrap_or_default(),
+        reverts: true,
+        undoes: Some(id),
+        merges_remote: None,
+        special: work
+            .iter()
+            .flat_map(|work| &work.special)
+            .map(SpecialFile::reversed)
+            .collect(),
+    };
+    let landing = Landing {
+        mission: None,
+        approved: Some(by.to_string()),
+        ..new_landing(draft, &task, regatta_agent_name(), submission, now)
+    };
+    let queued = enqueue(draft, landing, Some(by))?;
+    claim::acquire_for_landing(draft, queued, claims, now);
+    position_of(draft.board(), queued, now)
+}

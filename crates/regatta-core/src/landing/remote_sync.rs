@@ -1,0 +1,402 @@
+//! A remote has commits that the local trunk lacks. A landing of its own brings them in: landed
+//! work that the remote does not have yet is replayed on top of the remote's trunk, the result is
+//! validated as that exact tree (Q1), and the trunk moves to it by compare-and-swap (Q2). The old
+//! trunk stays under a keep-ref (Q3). Then the trunk can be pushed.
+//!
+//! Such a landing stands on another tip than all others, so it is tried alone and before them. If
+//! the two histories conflict, a person must merge them. Until then the queue is held with
+//! instructions, so that local and remote do not drift further apart.
+
+use serde::{Deserialize, Serialize};
+
+use crate::attempt::first_few;
+use crate::board::{Board, Draft};
+use crate::claim::{self, ClaimOwner};
+use crate::command::Actor;
+use crate::event::Event;
+use crate::failure;
+use crate::ids::{AttemptId, CommitId, LandingId, Now, ProjectName};
+use crate::refusal::Refusal;
+use crate::schedule::WaitKind;
+use crate::task::{self, Expects, Fixup, Submission, Task, TaskStatus};
+
+use super::operator::approve;
+use super::queue::{enqueue, new_landing, regatta_agent_name};
+use super::trial_result::announce;
+use super::{
+    Landing, LandingEnded, LandingState, QueueHeld, QueueHold, QueueOvertaken, QueuePushed,
+    QueueReleased, QueueUnpushed,
+};
+
+/// Landed work that is not yet on the remote that `[landing] push` names.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Unpushed {
+    pub remote: String,
+    /// The commit that should have been pushed last.
+    pub commit: CommitId,
+    /// Reason for which the latest push failed.
+    pub reason: String,
+    /// Time of the first failed push.
+    #[serde(rename = "since_wall")]
+    pub since_unix_ms: u64,
+}
+
+/// A remote whose trunk has commits that the local trunk lacks.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DivergedRemote {
+    pub remote: String,
+    /// The tip of the remote's trunk.
+    pub tip: CommitId,
+    /// Paths that those commits changed.
+    pub changed: Vec<String>,
+}
+
+/// Applies the report of a push. Without `trouble` the remote has all landed work. A repeated
+/// failure is recorded once.
+pub fn on_pushed(
+    draft: &mut Draft,
+    project: &ProjectName,
+    (remote, commit): (String, CommitId),
+    trouble: Option<String>,
+    now: Now,
+) -> Result<(), Refusal> {
+    let Some(it) = draft.board().projects.get(project).cloned() else {
+        return Err(Refusal::NoSuchProject {
+            project: project.clone(),
+        });
+    };
+    let before = it.queue.unpushed.as_ref();
+    match trouble {
+        None if before.is_some() => draft.record(Event::QueuePushed(QueuePushed {
+            project: project.clone(),
+            commit,
+        })),
+        None => {}
+        Some(reason) if before.is_some_and(|it| it.reason == reason && it.commit == commit) => {}
+        Some(reason) => {
+            let since_wall = before.map_or(now.unix_ms, |it| it.since_unix_ms);
+            if before.is_none() {
+                let text = format!(
+                    "{} was not pushed to {remote}, and is tried again: {reason}",
+                    short_id(&commit)
+                );
+                announce(draft, project, "coord:push", text, now)?;
+            }
+            let unpushed = Unpushed {
+                remote,
+                commit,
+                reason,
+                since_unix_ms: since_wall,
+            };
+            draft.record(Event::QueueUnpushed(QueueUnpushed {
+                project: project.clone(),
+                unpushed,
+            }));
+        }
+    }
+    Ok(())
+}
+
+/// Returns the first ten characters of a commit id.
+fn short_id(commit: &CommitId) -> &str {
+    &commit.as_str()[..10]
+}
+
+/// Queues a landing for the remote's commits before all others, unless one is already queued.
+pub fn on_diverged(
+    draft: &mut Draft,
+    project: &ProjectName,
+    commit: CommitId,
+    found: DivergedRemote,
+    now: Now,
+) -> Result<(), Refusal> {
+    let DivergedRemote {
+        remote,
+        tip,
+        changed,
+    } = found;
+    let open = open_sync_task(draft.board(), project);
+    let queued = open.as_ref().is_some_and(|it| it.landing.is_some());
+    let id = match &open {
+        Some(task) => task.id,
+        None => add_sync_task(draft, project, &remote, now)?,
+    };
+    let reason = format!("{remote} has commits that are not here; {id} brings them in");
+    on_pushed(draft, project, (remote.clone(), commit), Some(reason), now)?;
+    if queued {
+        return Ok(());
+    }
+    if let Some(task) = open {
+        // The task needed a person before. The remote may have moved since, so it is tried again.
+        return approve(draft, &task, true, &Actor::Regatta, now).map(drop);
+    }
+    let submission = Submission {
+        attempt: AttemptId(0),
+        base: tip.clone(),
+        commit: tip,
+        changed,
+        reverts: false,
+        undoes: None,
+        merges_remote: Some(remote),
+        special: vec![],
+    };
+    let task = task::find(draft.board(), id)?;
+    let landing = Landing {
+        first: true,
+        ..new_landing(draft, &task, regatta_agent_name(), submission, now)
+    };
+    enqueue(draft, landing, None).map(drop)
+}
+
+/// Returns the open task that brings in a remote's commits, if there is one.
+fn open_sync_task(board: &Board, project: &ProjectName) -> Option<Task> {
+    let joins = |it: &&std::sync::Arc<Task>| {
+        let ready = matches!(
+            it.status,
+            TaskStatus::Landing | TaskStatus::NeedsHuman | TaskStatus::InReview
+        );
+        ready && it.project == *project && is_sync_task(it)
+    };
+    board.tasks.values().find(joins).map(|it| Task::clone(it))
+}
+
+/// Adds the task that brings in a remote's commits.
+fn add_sync_task(
+    draft: &mut Draft,
+    project: &ProjectName,
+    remote: &str,
+    now: Now,
+) -> Result<crate::ids::TaskId, Refusal> {
+    let trunk = draft
+        .board()
+        .projects
+        .get(project)
+        .map(|it| it.trunk.to_string())
+        .unwrap_or_default();
+    let subject = format!("Bring in the commits of {remote}/{trunk}");
+    let description = format!(
+        "Somebody pushed to {remote}/{trunk}. Work that landed here and is not there yet is \
+         replayed on top of it, validated, \
+         and pushed."
+    );
+    let ask = task::AddTask {
+        priority: 0,
+        expects: Expects::Changes,
+        ..task::AddTask::new_report(project.clone(), &subject, description)
+    };
+    task::add(draft, ask, None, now)
+}
+
+/// Returns the landing that brings in a remote's commits, if it is its turn; it is then tried
+/// alone. A landing to which somebody lends the trunk goes first, because the remote's landing
+/// could not move the trunk before it.
+pub(super) fn due_sync_landing(
+    board: &Board,
+    project: &ProjectName,
+    now: Now,
+) -> Option<LandingId> {
+    let lent = |it: &Landing| {
+        it.lent_claim
+            .as_ref()
+            .is_some_and(|it| claim::check_lent_trunk(board, it, project).is_ok())
+    };
+    let joins = board
+        .queue_of(project)
+        .find(|it| it.submission.merges_remote.is_some())?;
+    let waits = joins.is_held_now(now) || board.queue_of(project).any(|it| lent(it));
+    (!waits).then_some(joins.id)
+}
+
+/// Voids the results of all other trials before the landing `alone`, because the others will stand
+/// on another tip. Returns `false` while another landing moves the trunk: the report of that move
+/// decides.
+pub(super) fn void_other_trials(
+    draft: &mut Draft,
+    project: &ProjectName,
+    alone: LandingId,
+) -> bool {
+    let board = draft.board();
+    let begins = board
+        .landings
+        .get(&alone)
+        .is_some_and(|it| it.state == LandingState::Queued);
+    let others = || board.queue_of(project).filter(|it| it.id != alone);
+    let counts = |it: &Landing| {
+        matches!(
+            it.state,
+            LandingState::Trying { void: false, .. } | LandingState::Validated { .. }
+        ) || it.failed_trial.is_some()
+    };
+    let moving = others().any(|it| matches!(it.state, LandingState::Moving { .. }));
+    if begins && others().any(|it| counts(it)) {
+        draft.record(Event::QueueOvertaken(QueueOvertaken {
+            project: project.clone(),
+        }));
+    }
+    !moving
+}
+
+/// Stops the trial of a remote's commits, because somebody lent the trunk to another landing that
+/// goes first.
+pub(super) fn defer_sync(draft: &mut Draft, project: &ProjectName) {
+    let joins =
+        |it: &Landing| it.submission.merges_remote.is_some() && it.state != LandingState::Queued;
+    if draft.board().queue_of(project).any(|it| joins(it)) {
+        draft.record(Event::QueueOvertaken(QueueOvertaken {
+            project: project.clone(),
+        }));
+    }
+}
+
+/// Hands a conflict between the remote's and the local commits to a person, and holds the queue
+/// until then.
+pub(super) fn on_sync_conflict(
+    draft: &mut Draft,
+    landing: &Landing,
+    why: &Fixup,
+    now: Now,
+) -> Result<(), Refusal> {
+    let (project, task) = (&landing.project, landing.task);
+    let remote = landing
+        .submission
+        .merges_remote
+        .as_deref()
+        .unwrap_or("origin");
+    let trunk = draft
+        .board()
+        .projects
+        .get(project)
+        .map(|it| it.trunk.to_string())
+        .unwrap_or_default();
+    let names: Vec<&str> = why.paths.iter().map(String::as_str).collect();
+    let (what, kind) = match &why.output {
+        Some(output) => {
+            let output = failure::summary(output);
+            (
+                format!(
+                    "work that landed here fails the checks together with the commits of \
+                    {remote}/{trunk} ({output})"
+                ),
+                WaitKind::Review,
+            )
+        }
+        None => {
+            let files = first_few(&names);
+            (
+                format!("work that landed here conflicts with {remote}/{trunk} in {files}"),
+                WaitKind::Conflict,
+            )
+        }
+    };
+    let reason = format!(
+        "{what}: in your checkout of {trunk} run git pull --rebase {remote} {trunk}, fix it \
+        there, then regatta land {task}"
+    );
+    draft.record(Event::LandingEnded(LandingEnded {
+        landing: landing.id,
+        task,
+        reason: reason.clone(),
+        retry: false,
+        fault: None,
+    }));
+    claim::release_all(draft, &ClaimOwner::Landing(landing.id));
+    task::needs_human(draft, task, kind, &reason)?;
+    let hold = QueueHold {
+        by: HOLDER_NAME.into(),
+        reason: reason.chars().take(500).collect(),
+        unix_ms: now.unix_ms,
+    };
+    draft.record(Event::QueueHeld(QueueHeld {
+        project: project.clone(),
+        hold,
+    }));
+    announce(
+        draft,
+        project,
+        "coord:push",
+        format!("The queue is held: {reason}"),
+        now,
+    )
+}
+
+/// Holder of a queue that Regatta itself holds.
+const HOLDER_NAME: &str = "regatta";
+
+/// Returns whether this task brings in a remote's commits.
+fn is_sync_task(task: &Task) -> bool {
+    task.submission
+        .as_ref()
+        .is_some_and(|it| it.merges_remote.is_some())
+}
+
+/// Refuses to hand a task that brings in a remote's commits to an agent, because an agent has
+/// nothing to do in it.
+pub(crate) fn refuse_work(board: &Board, task: &Task) -> Result<(), Refusal> {
+    let Some(remote) = task
+        .submission
+        .as_ref()
+        .and_then(|it| it.merges_remote.as_deref())
+    else {
+        return Ok(());
+    };
+    let trunk = board
+        .projects
+        .get(&task.project)
+        .map(|it| it.trunk.to_string())
+        .unwrap_or_default();
+    let id = task.id;
+    let hint = if board.tasks.contains_key(&id) {
+        format!(
+            "fix it in your checkout of {trunk}: git pull --rebase {remote} {trunk}, then regatta \
+             land {id}; or regatta drop \
+             {id}, and the next landing tries it again"
+        )
+    } else {
+        "there is nothing to do: the next landing tries it again".into()
+    };
+    Err(Refusal::invalid(
+        format!("{id} brings in the commits of {remote}/{trunk}, which no agent can work on"),
+        hint,
+    ))
+}
+
+/// Releases the queue when the task that brings in a remote's commits was dropped. The commits are
+/// still missing here, so the next push finds them again.
+pub(crate) fn on_sync_task_dropped(draft: &mut Draft, task: &Task) {
+    release_queue_held_for(draft, task);
+    let queue = draft
+        .board()
+        .projects
+        .get(&task.project)
+        .map(|it| it.queue.clone());
+    if let Some(unpushed) = queue
+        .and_then(|it| it.unpushed)
+        .filter(|_| is_sync_task(task))
+    {
+        let reason = format!(
+            "{} has commits that are not here, and {}, which was to bring them in, was dropped; \
+            the next landing tries again",
+            unpushed.remote, task.id
+        );
+        let unpushed = Unpushed { reason, ..unpushed };
+        draft.record(Event::QueueUnpushed(QueueUnpushed {
+            project: task.project.clone(),
+            unpushed,
+        }));
+    }
+}
+
+/// Releases the queue if Regatta holds it because of this task.
+pub(super) fn release_queue_held_for(draft: &mut Draft, task: &Task) {
+    let held = draft
+        .board()
+        .projects
+        .get(&task.project)
+        .and_then(|it| it.queue.held.as_ref());
+    if is_sync_task(task) && held.is_some_and(|it| it.by == HOLDER_NAME) {
+        draft.record(Event::QueueReleased(QueueReleased {
+            project: task.project.clone(),
+        }));
+    }
+}

@@ -1,0 +1,511 @@
+//! Speculation: the choice of the queue prefixes to validate next.
+//!
+//! This is pure arithmetic. Every trial is a prefix of one merge order, so a trial is represented
+//! by its length.
+//!
+//! - With `verify = "every"` each prefix is validated by itself, with as many trials at once as
+//!   there are slots. A prefix that failed stops everything longer until the landing at fault is
+//!   known.
+//! - With `verify = "tip"` whole batches are validated, one on top of the other. A batch that fails
+//!   is searched by bisection, with as many cuts at once as there are slots.
+//!
+//! Passed prefixes land as far as possible. `verdict.rs` decides which landing is at fault.
+
+use std::collections::BTreeSet;
+
+use crate::project::{Project, QueueMode, VerifyMode};
+
+/// Results of the trials of a queue, as lengths of its prefixes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TrialResults {
+    /// Number of landings in the merge order.
+    pub queue_len: usize,
+    /// Lengths that do not cut a wave. Only such a prefix can land.
+    pub wave_ends: Vec<usize>,
+    /// The longest prefix that may land or is landing.
+    pub landable: usize,
+    /// Prefixes that passed.
+    pub passed: BTreeSet<usize>,
+    /// Prefixes that failed, while the landing at fault is unknown.
+    pub failed: BTreeSet<usize>,
+    /// Prefixes that must pass before a longer, already passed one may land.
+    pub needed: BTreeSet<usize>,
+    /// Prefixes whose trial is under way.
+    pub running: Vec<usize>,
+    /// Slots taken by trials whose result no longer counts.
+    pub wasted_slots: usize,
+}
+
+/// The kind of validation, the number of trees at once, and the number of landings that each batch
+/// adds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TrialLimits {
+    pub verify: VerifyMode,
+    pub slots: usize,
+    pub batch: usize,
+}
+
+/// Returns the number of trees of a project that are validated at once. `fitting` is the number
+/// that fits the machine.
+pub fn slots(project: &Project, fitting: u32) -> u32 {
+    let landing = &project.settings.landing;
+    match landing.mode {
+        QueueMode::Serial => 1,
+        QueueMode::Speculative => landing.slots.unwrap_or(fitting).clamp(1, 64),
+    }
+}
+
+/// Returns the prefixes to begin now, shortest first.
+pub fn next_trials(known: &TrialResults, pace: TrialLimits) -> Vec<usize> {
+    let free = pace
+        .slots
+        .max(1)
+        .saturating_sub(known.running.len() + known.wasted_slots);
+    let mut begin = match pace.verify {
+        VerifyMode::Every => next_every(known, free),
+        VerifyMode::Tip => next_tips(known, pace.batch.max(1), free),
+    };
+    begin.sort_unstable();
+    begin
+}
+
+/// Returns the shortest prefixes without a result, up to the first one that failed.
+fn next_every(known: &TrialResults, free: usize) -> Vec<usize> {
+    let mut begin = Vec::new();
+    let mut before = known.landable;
+    for end in known
+        .wave_ends
+        .iter()
+        .copied()
+        .filter(|end| *end > known.landable)
+    {
+        if known.failed.contains(&end) {
+            // A failed wave is searched. A single landing that failed waits for its verdict.
+            if known.passed.contains(&before) || before == known.landable {
+                begin.extend(bisect(known, before, end, free - begin.len()));
+            }
+            break;
+        }
+        if begin.len() == free {
+            break;
+        }
+        if !known.passed.contains(&end) && !known.running.contains(&end) {
+            begin.push(end);
+        }
+        before = end;
+    }
+    begin
+}
+
+/// Returns new batches on top of the longest trial, or the cuts of the shortest batch that failed.
+fn next_tips(known: &TrialResults, batch: usize, free: usize) -> Vec<usize> {
+    if let Some(red) = known.failed.range(known.landable + 1..).next() {
+        return bisect(known, known.landable, *red, free);
+    }
+    let is_open =
+        |length: &usize| !known.passed.contains(length) && !known.running.contains(length);
+    let mut begin: Vec<usize> = known
+        .needed
+        .iter()
+        .copied()
+        .filter(is_open)
+        .take(free)
+        .collect();
+    begin.extend(next_batches(known, batch, free - begin.len()));
+    begin
+}
+
+/// Returns one more batch for each free slot, on top of the longest prefix that passed or is under
+/// way.
+fn next_batches(known: &TrialResults, batch: usize, free: usize) -> Vec<usize> {
+    let longest = known
+        .running
+        .iter()
+        .chain(&known.passed)
+        .copied()
+        .max()
+        .unwrap_or(0);
+    let mut from = longest.max(known.landable);
+    let mut begin = Vec::new();
+    while begin.len() < free && from < known.queue_len {
+        from = (from + batch).min(known.queue_len);
+        let whole = known
+            .wave_ends
+            .iter()
+            .copied()
+            .find(|end| *end >= from)
+            .unwrap_or(known.queue_len);
+        begin.push(whole);
+        from = whole;
+    }
+    begin
+}
+
+/// Returns cuts between the longest prefix known to be green, from `green` on, and the shortest one
+/// known to be red, up to `red`.
+fn bisect(known: &TrialResults, green: usize, red: usize, free: usize) -> Vec<usize> {
+    let red = known
+        .failed
+        .range(green + 1..)
+        .next()
+        .map_or(red, |shortest| red.min(*shortest));
+    let green = known
+        .passed
+        .range(..red)
+        .next_back()
+        .copied()
+        .unwrap_or(0)
+        .max(green);
+    if red == green + 1 {
+        return vec![]; // its verdict is being made
+    }
+    let mut ends: Vec<usize> = known
+        .running
+        .iter()
+        .copied()
+        .filter(|it| *it > green && *it < red)
+        .collect();
+    let inside = red - green - 1;
+    if ends.is_empty() {
+        let cuts = free.min(inside);
+        return (1..=cuts)
+            .map(|nth| green + (nth * (inside + 1)).div_ceil(cuts + 1).min(inside))
+            .collect();
+    }
+    // Some cuts are under way, so the widest gap between them is halved.
+    let mut begin = Vec::new();
+    ends.extend([green, red]);
+    while begin.len() < free {
+        ends.sort_unstable();
+        let widest = ends
+            .windows(2)
+            .map(|it| (it[1] - it[0], it[0]))
+            .max_by_key(|it| (it.0, usize::MAX - it.1));
+        let Some((gap, from)) = widest.filter(|it| it.0 > 1) else {
+            break;
+        };
+        begin.push(from + gap / 2);
+        ends.push(from + gap / 2);
+    }
+    begin
+}
+
+/// Maximum number of landings that one trial adds.
+pub const MAX_BATCH_SIZE: usize = 16;
+/// Number of past landings that determine the failure rate.
+pub const MAX_REMEMBERED_LANDINGS: u32 = 32;
+
+/// Returns the number of landings to validate together when `red` of the last `seen` failed. That
+/// is about 0.4 / p, so that a batch passes two times out of three. Above a failure rate of one
+/// fifth, each landing is validated by itself on top of the one before.
+pub fn batch_size_for(red: u32, seen: u32) -> usize {
+    // Without any history the failure rate counts as one in twenty.
+    let (red, seen) = (u64::from(red) * 10 + 4, u64::from(seen) * 10 + 80);
+    usize::try_from(4 * seen / (10 * red))
+        .unwrap_or(MAX_BATCH_SIZE)
+        .clamp(1, MAX_BATCH_SIZE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Returns a queue without waves. `green` are prefixes that passed; the longest of them may
+    /// land.
+    fn known(queue: usize, green: &[usize], red: &[usize], busy: &[usize]) -> TrialResults {
+        let ends: Vec<usize> = (1..=queue).collect();
+        let landable = green.iter().copied().max().unwrap_or(0);
+        let (green, red) = (
+            green.iter().copied().collect(),
+            red.iter().copied().collect(),
+        );
+        TrialResults {
+            queue_len: queue,
+            wave_ends: ends,
+            landable,
+            passed: green,
+            failed: red,
+            needed: BTreeSet::new(),
+            running: busy.to_vec(),
+            wasted_slots: 0,
+        }
+    }
+
+    #[test]
+    fn every_prefix_is_validated_shortest_first() {
+        let pace = |slots| TrialLimits {
+            verify: VerifyMode::Every,
+            slots,
+            batch: 8,
+        };
+        let waiting = |known| TrialResults {
+            landable: 0,
+            ..known
+        };
+        assert_eq!(next_trials(&known(9, &[], &[], &[]), pace(3)), [1, 2, 3]);
+        assert_eq!(next_trials(&known(9, &[], &[], &[1, 2]), pace(3)), [3]);
+        assert_eq!(
+            next_trials(&known(9, &[], &[], &[]), pace(1)),
+            [1],
+            "serial"
+        );
+        assert_eq!(
+            next_trials(&known(2, &[], &[], &[1]), pace(4)),
+            [2],
+            "a trial was started beyond the end of the queue"
+        );
+        assert_eq!(
+            next_trials(&known(9, &[2], &[], &[3]), pace(3)),
+            [4, 5],
+            "the trials do not continue after the prefix that may land"
+        );
+        assert_eq!(
+            next_trials(&waiting(known(9, &[2], &[], &[1])), pace(3)),
+            [3, 4],
+            "a longer prefix passed first"
+        );
+        assert_eq!(
+            next_trials(&waiting(known(9, &[2], &[], &[])), pace(2)),
+            [1, 3],
+            "Q1: the shorter prefix is still needed"
+        );
+        assert_eq!(
+            next_trials(
+                &TrialResults {
+                    wasted_slots: 2,
+                    ..known(9, &[], &[], &[])
+                },
+                pace(3)
+            ),
+            [1]
+        );
+    }
+
+    /// Q1, Q9: a prefix that failed stops longer ones, whether or not one of them passed.
+    #[test]
+    fn q1_a_failed_prefix_stops_longer_ones() {
+        let pace = TrialLimits {
+            verify: VerifyMode::Every,
+            slots: 3,
+            batch: 8,
+        };
+        assert_eq!(
+            next_trials(&known(9, &[], &[2], &[1]), pace),
+            [0; 0],
+            "the prefix before the failed one is already being tried"
+        );
+        assert_eq!(
+            next_trials(&known(9, &[], &[2], &[]), pace),
+            [1],
+            "the prefix before the failed one decides which landing is at fault"
+        );
+        let longer = TrialResults {
+            landable: 1,
+            ..known(9, &[1, 3], &[2], &[])
+        };
+        assert_eq!(
+            next_trials(&longer, pace),
+            [0; 0],
+            "a trial was started although the failing landing is known"
+        );
+    }
+
+    /// A wave lands whole, so only its end is tried, until it fails.
+    #[test]
+    fn a_wave_is_tried_as_a_whole_and_split_when_it_fails() {
+        let pace = TrialLimits {
+            verify: VerifyMode::Every,
+            slots: 2,
+            batch: 8,
+        };
+        let wave = |known| TrialResults {
+            wave_ends: vec![1, 5, 6],
+            ..known
+        };
+        assert_eq!(next_trials(&wave(known(6, &[], &[], &[])), pace), [1, 5]);
+        assert_eq!(next_trials(&wave(known(6, &[1], &[], &[])), pace), [5, 6]);
+        assert_eq!(
+            next_trials(&wave(known(6, &[1], &[5], &[])), pace),
+            [3, 4],
+            "two slots split the wave in three parts"
+        );
+        let searched = TrialResults {
+            landable: 1,
+            ..wave(known(6, &[1, 3], &[5], &[]))
+        };
+        assert_eq!(next_trials(&searched, pace), [4]);
+        assert_eq!(
+            next_trials(&wave(known(6, &[], &[5], &[])), pace),
+            [1],
+            "the prefix before the wave comes first"
+        );
+        assert_eq!(
+            next_trials(&wave(known(6, &[1], &[3, 5], &[])), pace),
+            [2],
+            "the search is not below the shortest failed prefix"
+        );
+    }
+
+    #[test]
+    fn each_batch_builds_on_the_one_before() {
+        let pace = |slots, batch| TrialLimits {
+            verify: VerifyMode::Tip,
+            slots,
+            batch,
+        };
+        assert_eq!(next_trials(&known(10, &[], &[], &[]), pace(2, 4)), [4, 8]);
+        assert_eq!(next_trials(&known(10, &[], &[], &[4]), pace(2, 4)), [8]);
+        assert_eq!(
+            next_trials(&known(10, &[4], &[], &[8]), pace(2, 4)),
+            [10],
+            "the last batch is shorter"
+        );
+        assert_eq!(
+            next_trials(&known(10, &[], &[], &[4, 8]), pace(2, 4)),
+            [0; 0],
+            "the slots are full"
+        );
+        assert_eq!(
+            next_trials(&known(3, &[], &[], &[3]), pace(4, 2)),
+            [0; 0],
+            "a trial was started although the whole queue is being tried"
+        );
+        assert_eq!(
+            next_trials(&known(9, &[], &[], &[]), pace(3, 1)),
+            [1, 2, 3],
+            "a chain"
+        );
+        assert_eq!(
+            next_trials(&known(9, &[], &[], &[]), pace(1, 1)),
+            [1],
+            "serial"
+        );
+        assert_eq!(
+            next_trials(
+                &TrialResults {
+                    wasted_slots: 1,
+                    ..known(9, &[], &[], &[])
+                },
+                pace(2, 4)
+            ),
+            [4]
+        );
+        let waves = TrialResults {
+            wave_ends: vec![1, 2, 6, 9],
+            ..known(9, &[], &[], &[])
+        };
+        assert_eq!(
+            next_trials(&waves, pace(2, 3)),
+            [6, 9],
+            "a batch ends inside a wave"
+        );
+        let claimed = TrialResults {
+            landable: 0,
+            needed: [4].into(),
+            ..known(10, &[8], &[], &[])
+        };
+        assert_eq!(
+            next_trials(&claimed, pace(2, 4)),
+            [4, 10],
+            "a prefix that a longer one counts on is validated first"
+        );
+    }
+
+    #[test]
+    fn a_failed_batch_is_split() {
+        let two = TrialLimits {
+            verify: VerifyMode::Tip,
+            slots: 2,
+            batch: 8,
+        };
+        assert_eq!(
+            next_trials(&known(20, &[], &[8], &[]), TrialLimits { slots: 1, ..two }),
+            [4],
+            "halved"
+        );
+        assert_eq!(
+            next_trials(&known(20, &[], &[6], &[]), two),
+            [2, 4],
+            "two slots split the batch in three parts"
+        );
+        assert_eq!(
+            next_trials(&known(20, &[], &[6], &[16]), two),
+            [3],
+            "the other slot is still taken by a longer trial"
+        );
+        assert_eq!(
+            next_trials(&known(20, &[], &[4], &[2]), two),
+            [1],
+            "the widest gap is split first, and the earlier one of equal gaps"
+        );
+        assert_eq!(next_trials(&known(20, &[2], &[4], &[]), two), [3]);
+        assert_eq!(
+            next_trials(&known(20, &[], &[1], &[]), two),
+            [0; 0],
+            "a trial was started although the failing landing is known"
+        );
+        let longer = TrialResults {
+            landable: 0,
+            ..known(20, &[8], &[4], &[])
+        };
+        assert_eq!(
+            next_trials(&longer, two),
+            [2, 3],
+            "Q1: a longer prefix that passed ends the search"
+        );
+    }
+
+    /// A search has a trial to run until the failing landing is found, never starts a trial that is
+    /// already running, and stays between the known prefixes.
+    #[test]
+    fn a_search_always_has_a_next_trial_until_it_ends() {
+        for (red, green, slots) in (1..=16)
+            .flat_map(|red| (0..red).flat_map(move |green| (1..=4).map(move |it| (red, green, it))))
+        {
+            for busy in 0_u32..1 << (red - 1) {
+                let busy: Vec<usize> = (1..red).filter(|it| busy & (1 << (it - 1)) != 0).collect();
+                if busy.len() >= slots || red > 8 && !busy.is_empty() {
+                    continue;
+                }
+                let passed: Vec<usize> = (green > 0).then_some(green).into_iter().collect();
+                let pace = TrialLimits {
+                    verify: VerifyMode::Tip,
+                    slots,
+                    batch: 4,
+                };
+                let begin = next_trials(&known(32, &passed, &[red], &busy), pace);
+                assert!(
+                    begin
+                        .iter()
+                        .all(|it| *it > green && *it <= red && !busy.contains(it)),
+                    "{begin:?}"
+                );
+                assert!(begin.windows(2).all(|it| it[0] < it[1]), "{begin:?}");
+                let open =
+                    busy.iter().any(|it| *it > green) || !begin.is_empty() || red == green + 1;
+                assert!(
+                    open,
+                    "nothing is tried between {green} and {red} with {busy:?} under way"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn the_batch_size_shrinks_with_the_failures() {
+        let cases = [
+            (0, 0, 8),
+            (0, 32, 16),
+            (1, 20, 8),
+            (2, 32, 6),
+            (3, 30, 4),
+            (4, 20, 2),
+            (7, 32, 2),
+            (10, 32, 1),
+            (5, 5, 1),
+        ];
+        for (red, seen, batch) in cases {
+            assert_eq!(batch_size_for(red, seen), batch, "{red} of {seen}");
+        }
+    }
+}

@@ -1,0 +1,785 @@
+//! Reports of trials and of moves of the trunk, and their consequences for the queue.
+
+use serde::{Deserialize, Serialize};
+
+use crate::attempt::first_few;
+use crate::board::{Board, Draft};
+use crate::bus;
+use crate::claim::{self, ClaimOwner};
+use crate::event::Event;
+use crate::ids::{CommitId, Label, LandingId, Now, ProjectName};
+use crate::pattern::PathPattern;
+use crate::project::ConflictPolicy;
+use crate::refusal::Refusal;
+use crate::schedule::WaitKind;
+use crate::scope_escape::{EscapeSource, ScopeEscape};
+use crate::task::{Conflict, Expects, Fixup, NextAttempt, SettledPath};
+use crate::{collision_forecast, intervention, lead, task};
+
+use super::{
+    CarriedLanding, DroppedSides, Landing, LandingDeferred, LandingEnded, LandingHeld,
+    LandingLanded, LandingRed, LandingReturned, LandingSquashed, LandingState, LandingValidated,
+    NothingNew, QueueOvertaken, fault, find, queue, remote_sync, wave_commit,
+};
+
+/// The result of merging and validating a trial.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum TrialOutcome {
+    /// The merge passed as exactly the tree of `new`, which stands on the tip `old`. `carries` has
+    /// the commit of each landing.
+    Passed {
+        old: CommitId,
+        new: CommitId,
+        carries: Vec<CarriedLanding>,
+    },
+    /// The trunk's tip already contains the whole trial. `landed_as` has the trunk's commits that
+    /// name these landings, if any.
+    #[serde(rename = "already_there")]
+    AlreadyOnTrunk {
+        tip: CommitId,
+        #[serde(default)]
+        landed_as: Vec<(LandingId, CommitId)>,
+    },
+    /// The landing `at` of the trial does not merge.
+    Conflict {
+        #[serde(rename = "at")]
+        landing: LandingId,
+        paths: Vec<String>,
+        /// Kinds of the conflicts, if the landing conflicts with the trunk.
+        #[serde(default)]
+        kinds: Vec<Conflict>,
+    },
+    /// The merge failed its validation. `output` is the relevant part of the failed check's output.
+    #[serde(rename = "red")]
+    Failed {
+        reason: String,
+        #[serde(default)]
+        output: Option<String>,
+        /// The conflicts that were resolved by ownership in this tree.
+        #[serde(default)]
+        settled: Vec<SettledPath>,
+    },
+    /// One of the last landing's own commits fails the checks by itself (`style = "rebase"`).
+    #[serde(rename = "red_step")]
+    CommitFailed { reason: String },
+    /// Somebody else moved the trunk, so no trial counts any longer.
+    #[serde(rename = "elsewhere")]
+    TrunkMoved,
+    /// The trial could not run, and is repeated. `at` is the landing that caused the problem, if it
+    /// was a single one.
+    Held {
+        #[serde(rename = "at")]
+        landing: Option<LandingId>,
+        reason: String,
+    },
+}
+
+/// Applies the report of a trial.
+pub fn on_trial_result(
+    draft: &mut Draft,
+    id: LandingId,
+    found: TrialOutcome,
+    now: Now,
+) -> Result<(), Refusal> {
+    let landing = find(draft.board(), id)?;
+    let LandingState::Trying {
+        base,
+        unverified,
+        void,
+        ..
+    } = landing.state.clone()
+    else {
+        return Err(Refusal::StaleLanding { landing: id });
+    };
+    let project = landing.project.clone();
+    let train = landing.trial_landings();
+    // Only the report of a move decides about the landings that it carries, so this trial may not
+    // (Q12).
+    let moves = |id: &LandingId| fault::carrying_move(draft.board(), *id).is_some();
+    match found {
+        _ if void => requeue(draft, id, "another landing of its trial has left the queue"),
+        TrialOutcome::Passed { old, new, carries }
+            if is_based_on(&old, &carries, base.as_ref()) =>
+        {
+            let mut carries: Vec<CarriedLanding> = train
+                .iter()
+                .filter_map(|it| carried_commit(&carries, *it, &new))
+                .collect();
+            carries
+                .iter_mut()
+                .for_each(|it| it.unverified = unverified.contains(&it.landing));
+            // Some landings ahead may have landed since. The trunk is then at their commit, on
+            // which this trial stands.
+            let old = base.unwrap_or(old);
+            draft.record(Event::LandingValidated(LandingValidated {
+                landing: id,
+                old,
+                new,
+                carries: Some(carries),
+            }));
+        }
+        TrialOutcome::Passed { .. } => requeue(
+            draft,
+            id,
+            "the landings ahead of it landed as other commits; merging again",
+        ),
+        TrialOutcome::Failed { .. } | TrialOutcome::CommitFailed { .. } if moves(&id) => {
+            requeue(draft, id, MOVE_UNDER_WAY)
+        }
+        // Every commit that lands is green (Q1), so the commits of this landing are squashed.
+        TrialOutcome::CommitFailed { reason } => {
+            draft.record(Event::LandingSquashed(LandingSquashed {
+                landing: id,
+                reason,
+            }))
+        }
+        TrialOutcome::AlreadyOnTrunk { .. } if train.iter().any(moves) => {
+            requeue(draft, id, MOVE_UNDER_WAY)
+        }
+        TrialOutcome::Failed {
+            reason,
+            output,
+            settled,
+        } => {
+            let settled = Some(settled).filter(|settled| !settled.is_empty());
+            draft.record(Event::LandingRed(LandingRed {
+                landing: id,
+                reason,
+                output,
+                settled,
+            }));
+        }
+        TrialOutcome::AlreadyOnTrunk { tip, landed_as } => {
+            let known = |id| {
+                landed_as
+                    .iter()
+                    .find(|it| it.0 == id)
+                    .map(|it| it.1.clone())
+            };
+            let carries: Vec<CarriedLanding> = train
+                .iter()
+                .map(|id| CarriedLanding {
+                    nothing_new: Some(NothingNew {
+                        landed_as: known(*id),
+                    }),
+                    ..CarriedLanding::new(*id, tip.clone())
+                })
+                .collect();
+            land_all(draft, &carries, &tip, now)?;
+        }
+        TrialOutcome::Conflict {
+            landing: at,
+            paths,
+            kinds,
+        } => {
+            let place = train.iter().position(|it| *it == at);
+            let decides = place.is_some() && !moves(&at);
+            if train[0] != at || at != id || !decides {
+                requeue(draft, id, "another landing of its trial conflicts");
+            }
+            match place.filter(|_| decides) {
+                None => {}
+                Some(0) => on_conflict(draft, at, (paths, kinds), now)?,
+                Some(place) => {
+                    let behind = conflicting_landings(draft.board(), &train[..place], &paths);
+                    draft.record(Event::LandingDeferred(LandingDeferred {
+                        landing: at,
+                        behind,
+                        paths,
+                    }));
+                }
+            }
+        }
+        TrialOutcome::TrunkMoved => {
+            requeue(draft, id, "somebody else moved the trunk; merging again");
+            draft.record(Event::QueueOvertaken(QueueOvertaken {
+                project: project.clone(),
+            }));
+        }
+        TrialOutcome::Held {
+            landing: at,
+            reason,
+        } => {
+            let about = at.filter(|it| train.contains(it)).unwrap_or(id);
+            let decides = !moves(&about);
+            requeue(draft, id, &reason);
+            if decides {
+                hold_with_backoff(draft, about, reason, now)?;
+            }
+        }
+    }
+    queue::advance(draft, &project, now)
+}
+
+const MOVE_UNDER_WAY: &str = "a move of the trunk carries it, and its report decides";
+
+/// Returns whether a trial that was merged onto `old` still stands on the trunk: the landings that
+/// landed since it began are in the trial as the same commits.
+fn is_based_on(old: &CommitId, carries: &[CarriedLanding], base: Option<&CommitId>) -> bool {
+    base.is_none_or(|base| base == old || carries.iter().any(|it| it.commit == *base))
+}
+
+/// Returns the commit that `landing` became in a trial with the tip `new`.
+fn carried_commit(
+    carries: &[CarriedLanding],
+    landing: LandingId,
+    new: &CommitId,
+) -> Option<CarriedLanding> {
+    let known = carries.iter().find(|it| it.landing == landing).cloned();
+    // In a trial of one landing, the landing's commit is the tip.
+    known.or_else(|| {
+        carries
+            .is_empty()
+            .then(|| CarriedLanding::new(landing, new.clone()))
+    })
+}
+
+/// Returns the landings ahead that change one of the conflicting paths. If none does, for example
+/// after a rename, returns all of them, because the conflict may be with any.
+fn conflicting_landings(board: &Board, ahead: &[LandingId], paths: &[String]) -> Vec<LandingId> {
+    let changes = |id: &&LandingId| {
+        let landing = board.landings.get(*id);
+        landing.is_some_and(|landing| {
+            landing
+                .submission
+                .changed
+                .iter()
+                .any(|path| paths.contains(path))
+        })
+    };
+    let found: Vec<LandingId> = ahead.iter().filter(changes).copied().collect();
+    if found.is_empty() {
+        ahead.to_vec()
+    } else {
+        found
+    }
+}
+
+/// Takes a landing that conflicts with the trunk out of the queue.
+fn on_conflict(
+    draft: &mut Draft,
+    id: LandingId,
+    (paths, conflicts): (Vec<String>, Vec<Conflict>),
+    now: Now,
+) -> Result<(), Refusal> {
+    let Some(first) = draft.board().landings.get(&id).cloned() else {
+        return Ok(());
+    };
+    let described: Vec<String> = paths
+        .iter()
+        .map(|path| describe_conflict(path, &conflicts))
+        .collect();
+    let names: Vec<&str> = described.iter().map(String::as_str).collect();
+    let reason = format!(
+        "it conflicts with work that landed since in {}",
+        first_few(&names)
+    );
+    collision_forecast::mark_proved(draft, &first.project, first.task);
+    let fixup = Fixup {
+        paths,
+        conflicts,
+        ..Fixup::new(first.submission.commit.clone())
+    };
+    eject(draft, &first, fixup, &reason, now)
+}
+
+/// Returns a path with the kind of its conflict, unless both sides simply changed the content.
+fn describe_conflict(path: &str, conflicts: &[Conflict]) -> String {
+    let found = conflicts.iter().find(|conflict| conflict.path == path);
+    match found.and_then(|conflict| conflict.kind.description()) {
+        Some(words) => format!("{path} ({words})"),
+        None => path.to_owned(),
+    }
+}
+
+/// Returns a landing to the queue without a verdict.
+fn requeue(draft: &mut Draft, id: LandingId, reason: &str) {
+    draft.record(Event::LandingReturned(LandingReturned {
+        landing: id,
+        reason: reason.to_owned(),
+    }));
+}
+
+/// The result of moving the trunk.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum MoveOutcome {
+    Moved,
+    /// Somebody else moved the trunk, so no trial counts any longer.
+    #[serde(rename = "elsewhere")]
+    TrunkMoved,
+    /// The user's checkout of the trunk has changes in these files.
+    Dirty {
+        paths: Vec<String>,
+    },
+    Held {
+        reason: String,
+    },
+}
+
+/// Applies the report of a move. Only a report with the current fence counts (L6).
+pub fn on_move_result(
+    draft: &mut Draft,
+    id: LandingId,
+    fence: u64,
+    found: MoveOutcome,
+    now: Now,
+) -> Result<(), Refusal> {
+    let landing = find(draft.board(), id)?;
+    let LandingState::Moving {
+        old,
+        new,
+        fence: live,
+        carries,
+    } = landing.state.clone()
+    else {
+        return Err(Refusal::StaleLanding { landing: id });
+    };
+    if live != fence {
+        return Err(Refusal::StaleLanding { landing: id });
+    }
+    let train = landing.trial_landings();
+    match found {
+        MoveOutcome::Moved => {
+            for it in &carries {
+                if let Some(dropped) = &it.dropped {
+                    add_follow_up(draft, it.landing, dropped, now)?;
+                }
+            }
+            // Rows of older versions have no list of commits and carry only their own landing.
+            let carries = if carries.is_empty() {
+                vec![CarriedLanding::new(id, new)]
+            } else {
+                carries
+            };
+            return land_all(draft, &carries, &old, now);
+        }
+        MoveOutcome::TrunkMoved => on_trunk_moved(
+            draft,
+            &landing,
+            "somebody else moved the trunk; merging again",
+        ),
+        MoveOutcome::Dirty { paths } => {
+            let names: Vec<&str> = paths.iter().map(String::as_str).collect();
+            let trunk = draft
+                .board()
+                .projects
+                .get(&landing.project)
+                .map(|it| it.trunk.to_string());
+            let reason = |task: crate::ids::TaskId| {
+                format!(
+                    "the checkout of {} has changes in {}, which {task} changes too: commit, \
+                    stash or move them, and it lands",
+                    trunk.as_deref().unwrap_or("the trunk"),
+                    first_few(&names)
+                )
+            };
+            return_trunk(draft, &landing, "the checkout of the trunk has changes");
+            // Only landings that touch the changed files wait for the person; the others continue
+            // (Q9).
+            let members: Vec<_> = train
+                .iter()
+                .filter_map(|it| draft.board().landings.get(it).cloned())
+                .collect();
+            let touches = |it: &Landing| {
+                it.submission
+                    .changed
+                    .iter()
+                    .any(|path| paths.contains(path))
+            };
+            let all = !members.iter().any(|it| touches(it));
+            for member in members.iter().filter(|it| all || touches(it)) {
+                hold_with_backoff(draft, member.id, reason(member.task), now)?;
+            }
+        }
+        MoveOutcome::Held { reason } => {
+            return_trunk(draft, &landing, &reason);
+            hold_with_backoff(draft, id, reason, now)?;
+        }
+    }
+    queue::advance(draft, &landing.project, now)
+}
+
+/// Ends a move that did not happen: the landing is queued again and the trunk is released.
+fn return_trunk(draft: &mut Draft, landing: &Landing, reason: &str) {
+    requeue(draft, landing.id, reason);
+    // The landing keeps its claims on files, because they are not leased.
+    claim::release_leased(draft, &ClaimOwner::Landing(landing.id));
+}
+
+/// Ends a move after the trunk moved elsewhere, and voids all trials.
+fn on_trunk_moved(draft: &mut Draft, landing: &Landing, reason: &str) {
+    return_trunk(draft, landing, reason);
+    draft.record(Event::QueueOvertaken(QueueOvertaken {
+        project: landing.project.clone(),
+    }));
+}
+
+/// Adds a task for the sides that ownership dropped, so that somebody checks whether they are
+/// needed.
+fn add_follow_up(
+    draft: &mut Draft,
+    id: LandingId,
+    dropped: &DroppedSides,
+    now: Now,
+) -> Result<(), Refusal> {
+    let task = task::find(draft.board(), find(draft.board(), id)?.task)?;
+    let names: Vec<&str> = dropped.paths.iter().map(String::as_str).collect();
+    let description = format!(
+        "{} landed although it conflicted with the trunk, and only one side of {} was taken. The \
+         other side is \
+         kept as {} ({}): `git show {}` shows what it would change. Bring back whatever is still \
+         needed.",
+        task.id,
+        names.join(", "),
+        dropped.commit,
+        dropped.reference,
+        dropped.commit
+    );
+    let subject = format!(
+        "Check the changes that {} dropped in {}",
+        task.id,
+        first_few(&names)
+    );
+    let ask = task::AddTask {
+        issue_type: task.issue_type,
+        files: dropped
+            .paths
+            .iter()
+            .filter_map(|it| PathPattern::new(it).ok())
+            .collect(),
+        validation: task.validation.clone(),
+        blocked_by: vec![task.id],
+        priority: task.priority,
+        expects: Expects::Changes,
+        ..task::AddTask::new_report(task.project.clone(), &subject, description)
+    };
+    task::add(draft, ask, None, now).map(|_| ())
+}
+
+/// Records that every landing of a trial has landed, in order.
+fn land_all(
+    draft: &mut Draft,
+    carries: &[CarriedLanding],
+    old: &CommitId,
+    now: Now,
+) -> Result<(), Refusal> {
+    let mut tip = old.clone();
+    for carried in carries {
+        let Some(landing) = draft.board().landings.get(&carried.landing).cloned() else {
+            continue;
+        };
+        record_landed(draft, &landing, tip, carried, now)?;
+        tip = carried.commit.clone();
+    }
+    Ok(())
+}
+
+/// Records that one landing has landed, completes its task and announces it.
+fn record_landed(
+    draft: &mut Draft,
+    landing: &Landing,
+    old: CommitId,
+    carried: &CarriedLanding,
+    now: Now,
+) -> Result<(), Refusal> {
+    let tip = &carried.commit;
+    // If this landing changes nothing, the trunk's tip is another landing's commit. An undo must
+    // not revert that one.
+    let own = match &carried.nothing_new {
+        None => Some(tip.clone()),
+        Some(nothing) => nothing.landed_as.clone(),
+    };
+    let commit = own.clone().unwrap_or_else(|| tip.clone());
+    let tip = (commit != *tip).then(|| tip.clone());
+    let settled = carried
+        .dropped
+        .as_ref()
+        .map(|dropped| dropped.paths.clone());
+    let event = LandingLanded {
+        landing: landing.id,
+        task: landing.task,
+        old,
+        commit: commit.clone(),
+        tip,
+        settled,
+    };
+    draft.record(Event::LandingLanded(event));
+    claim::release_all(draft, &ClaimOwner::Landing(landing.id));
+    let subject = task::find(draft.board(), landing.task)?.subject.clone();
+    // Completing its last task ends a mission, so the labels are read first.
+    let mission = landing
+        .mission
+        .and_then(|id| draft.board().missions.get(&id));
+    let labels = mission.map_or_else(Vec::new, |mission| lead::mission_labels(mission));
+    task::complete(draft, landing.task, own.clone())?;
+    let Some(commit) = own else {
+        let text = format!(
+            "{} ({}): {subject}: nothing to merge, the trunk contains it",
+            landing.branch, landing.task
+        );
+        return announce_with(
+            draft,
+            &landing.project,
+            "coord:unchanged",
+            labels,
+            text,
+            now,
+        );
+    };
+    let files: Vec<&str> = landing
+        .submission
+        .changed
+        .iter()
+        .map(String::as_str)
+        .collect();
+    let text = format!(
+        "Merged {} ({}): {subject} [{}] as {}",
+        landing.branch,
+        landing.task,
+        first_few(&files),
+        &commit.as_str()[..10]
+    );
+    announce_with(draft, &landing.project, "coord:merge", labels, text, now)?;
+    notify_siblings(draft, landing, &commit)
+}
+
+/// Notifies the agents that work on files that this landing changed, so that they learn of it
+/// before a conflict.
+fn notify_siblings(draft: &mut Draft, landing: &Landing, commit: &CommitId) -> Result<(), Refusal> {
+    let board = draft.board();
+    let at_work = board
+        .attempts
+        .values()
+        .filter(|it| it.project == landing.project && it.stopping.is_none());
+    let tasks: Vec<_> = at_work
+        .filter_map(|it| board.tasks.get(&it.task))
+        .filter(|it| it.id != landing.task)
+        .cloned()
+        .collect();
+    for task in tasks {
+        let changed = landing.submission.changed.iter().map(String::as_str);
+        let theirs: Vec<&str> = changed
+            .filter(|path| task.files.iter().any(|it| it.matches(path)))
+            .collect();
+        if !theirs.is_empty() {
+            let text = format!(
+                "{} has landed as {commit} and changed {}, which you work on. Your work is merged \
+                 with it when you are \
+                 done: see what it did with `git show {commit}` and keep to it.",
+                landing.task,
+                first_few(&theirs)
+            );
+            intervention::send_message(draft, task.id, text)?;
+        }
+    }
+    Ok(())
+}
+
+/// Posts a message with this label to the project's channel.
+pub(crate) fn announce(
+    draft: &mut Draft,
+    project: &ProjectName,
+    label: &str,
+    text: String,
+    now: Now,
+) -> Result<(), Refusal> {
+    announce_with(draft, project, label, vec![], text, now)
+}
+
+/// Like [`announce`], with more labels.
+fn announce_with(
+    draft: &mut Draft,
+    project: &ProjectName,
+    label: &str,
+    more: Vec<Label>,
+    text: String,
+    now: Now,
+) -> Result<(), Refusal> {
+    let label = Label::new(label).expect("our own labels are well formed");
+    let labels = std::iter::once(label).chain(more).collect();
+    bus::post_as_regatta(draft, bus::channel_of(project), text, (labels, None), now).map(|_| ())
+}
+
+/// Announces that an agent's wait for a trunk timed out, because the agent now takes other work.
+pub(crate) fn on_wait_timeout(
+    draft: &mut Draft,
+    wait: &claim::ClaimWait,
+    now: Now,
+) -> Result<(), Refusal> {
+    if !matches!(wait.owner, ClaimOwner::Agent(_)) {
+        return Ok(());
+    }
+    let names: Vec<ProjectName> = claim::trunk_projects(draft.board(), &wait.uris)
+        .map(|it| it.name.clone())
+        .collect();
+    for name in names {
+        let uri = [crate::pattern::Uri::for_trunk(&name)];
+        let holders =
+            claim::conflicting_holders(draft, &uri, claim::ClaimMode::Exclusive, None, now);
+        let held = holders
+            .first()
+            .map_or(String::new(), |it| format!(", which {} holds", it.owner));
+        let waited = now.unix_ms.saturating_sub(wait.since_unix_ms) / 1_000;
+        let text = format!(
+            "{} waited {waited} s for the trunk of {name}{held}; its merge is left for later, and \
+            it takes other work",
+            wait.owner
+        );
+        announce(draft, &name, "coord:wait", text, now)?;
+    }
+    Ok(())
+}
+
+/// Delay before a held landing is tried again for the first time, in milliseconds.
+const FIRST_HOLD_MS: u64 = 5_000;
+
+/// Holds a landing and its wave for a time that doubles with each try. The other landings continue.
+fn hold_with_backoff(
+    draft: &mut Draft,
+    id: LandingId,
+    reason: String,
+    now: Now,
+) -> Result<(), Refusal> {
+    find(draft.board(), id)?;
+    let all = wave_commit::with_wave_mates(draft.board(), id);
+    let tries = all
+        .iter()
+        .filter_map(|it| draft.board().landings.get(it))
+        .map(|it| it.tries)
+        .max()
+        .unwrap_or(0);
+    let retry_at = Some(now.fleet_ms + (FIRST_HOLD_MS << tries.saturating_sub(1).min(4)));
+    for landing in all {
+        draft.record(Event::LandingHeld(LandingHeld {
+            landing,
+            reason: reason.clone(),
+            retry_at,
+        }));
+    }
+    Ok(())
+}
+
+/// Takes a landing out of the queue. Its work goes back to be fixed on the new trunk, at most three
+/// times, and then needs a person. The captured work is kept either way (Q6).
+pub(super) fn eject(
+    draft: &mut Draft,
+    landing: &Landing,
+    fixup: Fixup,
+    reason: &str,
+    now: Now,
+) -> Result<(), Refusal> {
+    if landing.submission.merges_remote.is_some() {
+        return remote_sync::on_sync_conflict(draft, landing, &fixup, now);
+    }
+    let task = task::find(draft.board(), landing.task)?;
+    let reason = &with_held_back_files(&task, landing, reason);
+    let on_conflict = draft
+        .board()
+        .projects
+        .get(&landing.project)
+        .map(|it| it.settings.landing.on_conflict);
+    let hopeless = landing.reverts || on_conflict == Some(ConflictPolicy::Fail);
+    let retry = task.fixups < task::MAX_FIXUPS && !hopeless;
+    draft.record(Event::LandingEnded(LandingEnded {
+        landing: landing.id,
+        task: landing.task,
+        reason: reason.to_owned(),
+        retry,
+        fault: Some(true),
+    }));
+    claim::release_all(draft, &ClaimOwner::Landing(landing.id));
+    if hopeless {
+        let kind = if fixup.paths.is_empty() {
+            WaitKind::Review
+        } else {
+            WaitKind::Conflict
+        };
+        // A revert cannot be fixed in a workspace, because it has no work of its own.
+        let fixup = (!landing.reverts).then(|| Box::new(fixup));
+        task::needs_human_to_fix(draft, landing.task, kind, fixup, reason)?;
+    } else {
+        task::send_to_fixup(
+            draft,
+            landing.task,
+            reason,
+            NextAttempt {
+                fixup: Some(Box::new(fixup)),
+                ..NextAttempt::default()
+            },
+        )?;
+    }
+    announce(
+        draft,
+        &landing.project,
+        "coord:conflict",
+        format!("{} is out of the queue: {reason}", landing.task),
+        now,
+    )
+}
+
+/// Adds to `reason` the files that were held back from this work, because they may be the missing
+/// part.
+fn with_held_back_files(task: &task::Task, landing: &Landing, reason: &str) -> String {
+    let of_this = |escape: &&ScopeEscape| {
+        escape.attempt == landing.submission.attempt && escape.source == EscapeSource::Diff
+    };
+    let names: Vec<&str> = task
+        .escapes
+        .iter()
+        .filter(of_this)
+        .flat_map(|escape| &escape.suggested_files)
+        .map(String::as_str)
+        .collect();
+    match names.as_slice() {
+        [] => reason.to_owned(),
+        names => format!(
+            "{reason}; held back because outside its manifest: {}",
+            first_few(names)
+        ),
+    }
+}
+
+/// Gives up a move under a lent claim that has ended.
+pub(crate) fn on_lent_fence_expired(
+    draft: &mut Draft,
+    token: u64,
+    now: Now,
+) -> Result<(), Refusal> {
+    let moves =
+        |it: &Landing| matches!(it.state, LandingState::Moving { fence, .. } if fence == token);
+    let moving = draft
+        .board()
+        .landings
+        .values()
+        .find(|it| moves(it))
+        .map(|it| it.id);
+    moving.map_or(Ok(()), |id| on_fence_expired(draft, id, token, now))
+}
+
+/// Gives up a move whose claim expired before the report arrived.
+pub(crate) fn on_fence_expired(
+    draft: &mut Draft,
+    id: LandingId,
+    token: u64,
+    now: Now,
+) -> Result<(), Refusal> {
+    let Some(landing) = draft.board().landings.get(&id).cloned() else {
+        return Ok(());
+    };
+    match landing.state {
+        LandingState::Moving { fence, .. } if fence == token => {
+            // It is unknown if the trunk moved; the next trial finds out (Q7).
+            on_trunk_moved(
+                draft,
+                &landing,
+                "moving the trunk took too long; trying again",
+            );
+            queue::advance(draft, &landing.project, now)
+        }
+        _ => Ok(()),
+    }
+}

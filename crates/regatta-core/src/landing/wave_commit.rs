@@ -1,0 +1,179 @@
+//! Wave commits: if a mission wants it, the landings of one of its steps stay adjacent in the
+//! queue, are tried together, and become one commit of the trunk.
+//!
+//! Landings of a wave wait for each other only while more of the wave is coming without a person's
+//! help. A landing that fails, conflicts or needs a person leaves its wave, and the others land
+//! without it; after a fix it lands as a commit of its own. A sub-wave is a wave of its own here,
+//! because it starts from the landed work of the wave before. A landing that somebody moved to the
+//! front goes alone.
+
+use std::collections::BTreeMap;
+
+use crate::board::{Board, Draft};
+use crate::event::Event;
+use crate::graph::PlanStep;
+use crate::ids::{LandingId, MissionId, Now, ProjectName, TaskId};
+use crate::refusal::Refusal;
+use crate::schedule;
+use crate::task::{Task, TaskStatus};
+
+use super::{Landing, LandingAsked, LandingState, queue};
+
+/// A mission and one of its steps.
+pub type WaveId = (MissionId, PlanStep);
+
+/// Returns the wave whose commit will contain this landing, if there is one.
+pub fn wave_of(board: &Board, landing: &Landing) -> Option<WaveId> {
+    let mission = board
+        .missions
+        .get(&landing.mission?)
+        .filter(|it| it.wave_commits)?;
+    let task = board.tasks.get(&landing.task)?;
+    (!landing.first && !landing.reverts).then(|| (mission.id, task.step()))
+}
+
+/// Like [`of`], by id.
+fn wave_of_id(board: &Board, id: &LandingId) -> Option<WaveId> {
+    wave_of(board, board.landings.get(id)?)
+}
+
+/// Returns the tasks for which a wave's commit still waits: open tasks of its step that need no
+/// person.
+pub fn awaited_tasks(board: &Board, (mission, step): WaveId) -> Vec<TaskId> {
+    board
+        .open_tasks_of(mission)
+        .filter(|it| it.0 == step && will_join(board, it.1))
+        .map(|it| it.1)
+        .collect()
+}
+
+/// Returns whether a task will reach the queue without a person's help and join its wave's commit.
+fn will_join(board: &Board, id: TaskId) -> bool {
+    let joins = |it: &Task| {
+        it.status != TaskStatus::Landing && it.fixup.is_none() && schedule::is_active(board, it)
+    };
+    board.tasks.get(&id).is_some_and(|it| joins(it))
+}
+
+/// A cache that tells for each wave if all of it has arrived in the queue.
+pub(super) struct WaveCompleteness<'a> {
+    board: &'a Board,
+    complete: BTreeMap<WaveId, bool>,
+}
+
+impl<'a> WaveCompleteness<'a> {
+    pub(super) fn new(board: &'a Board) -> WaveCompleteness<'a> {
+        WaveCompleteness {
+            board,
+            complete: BTreeMap::new(),
+        }
+    }
+
+    /// Returns whether a landing may be tried: its wave is complete, or it has none.
+    pub(super) fn allows(&mut self, landing: &Landing) -> bool {
+        let Some(wave) = wave_of(self.board, landing) else {
+            return true;
+        };
+        let board = self.board;
+        *self
+            .complete
+            .entry(wave)
+            .or_insert_with(|| awaited_tasks(board, wave).is_empty())
+    }
+}
+
+/// Returns the index in `rest` of a landing of the same wave as `last`, which must follow it
+/// directly.
+pub(super) fn next_of_wave(
+    board: &Board,
+    last: Option<&LandingId>,
+    rest: &[&Landing],
+) -> Option<usize> {
+    let wave = wave_of_id(board, last?)?;
+    rest.iter().position(|it| wave_of(board, it) == Some(wave))
+}
+
+/// Returns the lengths of prefixes that do not cut a wave.
+pub(super) fn wave_ends(board: &Board, order: &[LandingId]) -> Vec<usize> {
+    let waves: Vec<Option<WaveId>> = order.iter().map(|id| wave_of_id(board, id)).collect();
+    let cuts = |length: usize| {
+        waves[length - 1].is_some() && waves.get(length) == Some(&waves[length - 1])
+    };
+    (1..=order.len()).filter(|length| !cuts(*length)).collect()
+}
+
+/// Returns whether a prefix ends inside a wave. Such a prefix does not land without the rest of the
+/// wave.
+pub(super) fn cuts_wave(board: &Board, order: &[LandingId], train: &[LandingId]) -> bool {
+    let (Some(last), Some(next)) = (train.last(), order.get(train.len())) else {
+        return false;
+    };
+    order.starts_with(train)
+        && wave_of_id(board, last).is_some_and(|it| wave_of_id(board, next) == Some(it))
+}
+
+/// Returns whether only the last landing of a failed trial is at fault, although others of its wave
+/// are ahead of it: they passed without it.
+pub(super) fn is_alone_at_fault(board: &Board, id: LandingId, ahead: &[LandingId]) -> bool {
+    let green = |it: &Landing| {
+        matches!(it.state, LandingState::Validated { .. }) && it.trial_landings() == ahead
+    };
+    let last = ahead.last().and_then(|it| board.landings.get(it));
+    wave_of_id(board, &id).is_some()
+        && last.is_some_and(|it| wave_of(board, it) == wave_of_id(board, &id) && green(it))
+}
+
+/// Returns a landing together with the other landings of its wave that are in the queue.
+pub(super) fn with_wave_mates(board: &Board, id: LandingId) -> Vec<LandingId> {
+    let Some(landing) = board.landings.get(&id) else {
+        return vec![id];
+    };
+    match wave_of(board, landing) {
+        None => vec![id],
+        Some(wave) => board
+            .queue_of(&landing.project)
+            .filter(|it| wave_of(board, it) == Some(wave) && it.deferred_behind.is_empty())
+            .map(|it| it.id)
+            .chain(landing.deferred_behind.first().map(|_| id))
+            .collect(),
+    }
+}
+
+/// Releases the held landings of a wave, because somebody asked for one of them.
+pub(super) fn release_wave_mates(draft: &mut Draft, id: LandingId) {
+    let board = draft.board();
+    let held =
+        |it: &LandingId| *it != id && board.landings.get(it).is_some_and(|it| it.held.is_some());
+    for landing in with_wave_mates(board, id)
+        .into_iter()
+        .filter(held)
+        .collect::<Vec<_>>()
+    {
+        draft.record(Event::LandingAsked(LandingAsked {
+            landing,
+            first: false,
+            under: None,
+        }));
+    }
+}
+
+/// Advances the queues with wave commits, because an event may have completed a wave.
+pub(crate) fn recheck_wave_commits(draft: &mut Draft, now: Now) -> Result<(), Refusal> {
+    let board = draft.board();
+    let mut projects: Vec<ProjectName> = board
+        .missions
+        .values()
+        .filter(|it| it.wave_commits)
+        .map(|it| it.project.clone())
+        .filter(|it| {
+            board
+                .queue_of(it)
+                .any(|it| it.state == LandingState::Queued)
+        })
+        .collect();
+    projects.dedup();
+    for project in projects {
+        queue::advance(draft, &project, now)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,45 @@
+//! Announcements of a launch on the bus. They use the sentence of the summary and no other (T6).
+
+use crate::board::Draft;
+use crate::bus;
+use crate::event::Event;
+use crate::ids::{Label, LaunchId, Now};
+use crate::refusal::Refusal;
+
+use super::{LaunchChanged, LaunchPhase, summary};
+
+/// Announces a launch's result in the project's channel, if it differs from the last announcement.
+/// Nothing is announced while lanes are under way.
+pub(crate) fn announce(draft: &mut Draft, id: LaunchId, now: Now) -> Result<(), Refusal> {
+    let Some(launch) = draft.board().launches.get(&id).cloned() else {
+        return Ok(());
+    };
+    let Some(team) = draft.board().teams.get(&launch.team).cloned() else {
+        return Ok(());
+    };
+    let said = summary(draft.board(), &team).headline;
+    if launch.phase() == LaunchPhase::Active || launch.announced.as_ref() == Some(&said) {
+        return Ok(());
+    }
+    let (stopping, reconciled_wall) = (launch.stopping.clone(), launch.reconciled_unix_ms);
+    let told = Some(said.clone());
+    draft.record(Event::LaunchChanged(LaunchChanged {
+        launch: id,
+        stopping,
+        reconciled_wall,
+        superseded: false,
+        told,
+    }));
+    let labels = Label::new(&format!("team:{}", team.name))
+        .into_iter()
+        .collect();
+    let text = format!("team {}: {said}", team.name);
+    bus::post_as_regatta(
+        draft,
+        bus::channel_of(&team.project),
+        text,
+        (labels, None),
+        now,
+    )
+    .map(|_| ())
+}

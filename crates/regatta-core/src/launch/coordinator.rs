@@ -1,0 +1,981 @@
+//! The coordinator of launches: starts the lanes and sessions of a team, and stops them.
+//!
+//! It holds no state of its own. [`advance`] reads the record and performs the next step, whoever
+//! changed the record. A daemon that was killed at any point therefore continues from the record.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use crate::agent::{self, Profile, RegisterAgent, Role, Runtime, SecretVariable};
+use crate::attempt;
+use crate::board::{Board, Draft};
+use crate::event::Event;
+use crate::ids::{AgentName, AttemptId, LaunchId, MemberName, Now, TaskId, TeamName};
+use crate::intervention;
+use crate::lane::{self, LaneKind, LanePlan, LaneSettings, PlannedMember};
+use crate::provider_outage;
+use crate::reconcile;
+use crate::refusal::Refusal;
+use crate::task::{self, AddTask, Expects, IssueType};
+use crate::team::{self, Team, TeamMember};
+use crate::unknown_fields::UnknownFields;
+
+use super::{
+    EvidenceSource, LaneRef, LaunchBegun, LaunchChanged, LaunchEntry, LaunchMember, MAX_EVIDENCE,
+    MAX_MODELS, MemberCauseKind, MemberEvidence, MemberIdentity, MemberResolution, MemberState,
+    ProgramFacts, SessionOf, TeamLaunch, has_session, is_member_running, is_up, latest_launch,
+    live_attempts,
+};
+
+/// The default script of a scripted member: it answers that it is present.
+const DEFAULT_SCRIPT: &str = r#"[{"say": "I am here."}]"#;
+
+/// The backend that stands in for the program of any provider.
+const SCRIPTED_BACKEND: &str = "scripted";
+
+/// Launches a team: records the plan now, and has the members' programs checked next.
+pub fn begin(
+    draft: &mut Draft,
+    name: &TeamName,
+    left_out: &[MemberName],
+    now: Now,
+) -> Result<LaunchId, Refusal> {
+    let team = team::find(draft.board(), name)?;
+    if is_up(draft.board(), &team) {
+        return Err(Refusal::TeamRuns {
+            team: name.clone(),
+            cannot: "launch it again while it runs".into(),
+        });
+    }
+    if let Some(odd) = left_out
+        .iter()
+        .find(|it| team.member(it).is_none() || **it == team.lead.name)
+    {
+        return Err(Refusal::invalid(
+            format!("{odd} is not a member of {name} that can be left out"),
+            "name a member; the lead always starts",
+        ));
+    }
+    let policy = team::lane_policy(draft.board(), &team);
+    let (lead, members, moved) = planned_members(draft.board(), &team, &policy);
+    let plan = lane::plan(&lead, &members, &policy).map_err(|it| team::roster_refusal(&it))?;
+    let id = LaunchId(draft.board().counters.launch + 1);
+    let seats = std::iter::once(&lead).chain(&members);
+    let entries = team.roster().zip(seats).map(|(member, seat)| {
+        let entry = new_entry(&team, member, seat, &plan);
+        let moved = moved
+            .iter()
+            .find(|it| it.0 == member.name)
+            .map(|it| it.1.clone());
+        let entry = LaunchEntry {
+            notes: moved.into_iter().chain(entry.notes.clone()).collect(),
+            ..entry
+        };
+        if left_out.contains(&member.name) {
+            LaunchEntry {
+                state: MemberState::Skipped,
+                ..entry
+            }
+            .with_cause(MemberCauseKind::LeftOut, "it was left out of this launch")
+        } else {
+            entry
+        }
+    });
+    let launch = TeamLaunch {
+        id,
+        team: name.clone(),
+        project: team.project.clone(),
+        expected_members: team.roster().map(|it| it.name.clone()).collect(),
+        bootstrap_expected_members: plan.bootstrap_members().to_vec(),
+        members: entries.collect(),
+        lanes: plan.lanes,
+        stopping: None,
+        reconciled_unix_ms: None,
+        announced: None,
+        superseded: false,
+        revision: draft.next_revision(),
+        begun_unix_ms: now.unix_ms,
+        updated_unix_ms: now.unix_ms,
+        extra: UnknownFields::new(),
+    };
+    supersede(draft, &team);
+    draft.record(Event::LaunchBegun(LaunchBegun {
+        launch: launch.into(),
+    }));
+    team::set_launch(draft, name, id, false);
+    Ok(id)
+}
+
+/// Returns the lead and the members as they are planned now, with an explanation for each member
+/// that the policy moved to another provider because its own accepts no work.
+fn planned_members(
+    board: &Board,
+    team: &Team,
+    policy: &LaneSettings,
+) -> (PlannedMember, Vec<PlannedMember>, Vec<(MemberName, String)>) {
+    let parked = |it: &str| board.parked.get(it).filter(|it| !it.has_resumed);
+    let mut moved = Vec::new();
+    let mut settle = |seat: PlannedMember| {
+        let Some(why) = parked(&seat.provider) else {
+            return seat;
+        };
+        let Some(other) = policy
+            .failover_of(&seat.provider)
+            .find(|other| parked(other).is_none())
+        else {
+            return seat;
+        };
+        let said = format!("moved from {} to {other}: {}", seat.provider, why.reason);
+        moved.push((seat.name.clone(), said));
+        PlannedMember {
+            provider: other.to_owned(),
+            ..seat
+        }
+    };
+    let (lead, members) = team.planned_members();
+    let lead = settle(lead);
+    let members = members.into_iter().map(settle).collect();
+    (lead, members, moved)
+}
+
+/// Returns a member's entry with its requested settings, and with the settings that its lane
+/// allows.
+fn new_entry(
+    team: &Team,
+    member: &TeamMember,
+    seat: &PlannedMember,
+    plan: &LanePlan,
+) -> LaunchEntry {
+    let lead = &team.lead;
+    let is_lead = member.name == lead.name;
+    let of_lead = team.provider(member) == team.provider(lead);
+    let asked = MemberIdentity {
+        provider: team.provider(member).to_owned(),
+        backend: member.backend.clone(),
+        model: member
+            .model
+            .clone()
+            .or_else(|| lead.model.clone().filter(|_| of_lead)),
+        effort: member
+            .effort
+            .clone()
+            .or_else(|| lead.effort.clone().filter(|_| of_lead)),
+        fast_mode: member.fast_mode,
+        cwd: member.cwd.clone(),
+    };
+    let lane = plan.lane_of(&member.name);
+    let mut got = MemberIdentity {
+        provider: seat.provider.clone(),
+        ..asked.clone()
+    };
+    let mut notes = Vec::new();
+    if seat.provider != asked.provider {
+        // Settings for one provider mean nothing to another.
+        (got.backend, got.model, got.effort) = (None, None, None);
+    }
+    if lane.is_none_or(|it| it.kind == LaneKind::Primary) && !is_lead {
+        // The primary lane has one owner, whose backend and fast mode hold for its members. A
+        // backend is a program of one provider, so a member of another provider keeps its own; only
+        // the stand-in fits every provider.
+        let is_shared = seat.provider == team.provider(lead)
+            || lead.backend.as_deref() == Some(SCRIPTED_BACKEND);
+        if is_shared && got.backend != lead.backend {
+            got.backend = lead.backend.clone();
+            notes.push(inherited_note(
+                "backend",
+                got.backend.as_deref().unwrap_or("its provider's usual one"),
+            ));
+        }
+        if got.fast_mode != lead.fast_mode {
+            got.fast_mode = lead.fast_mode;
+            let mode = got.fast_mode.map_or(
+                "its program's own",
+                |is_on| if is_on { "on" } else { "off" },
+            );
+            notes.push(inherited_note("fast mode", mode));
+        }
+    }
+    let lane = lane.map(|lane| LaneRef {
+        id: lane.id.clone(),
+        kind: lane.kind,
+        owner: lane.owner.clone(),
+    });
+    LaunchEntry {
+        lane,
+        requested: asked,
+        effective: got,
+        notes,
+        ..LaunchEntry::new(team, &member.name)
+    }
+}
+
+/// Returns the note about a setting that a member inherits from the lead.
+fn inherited_note(setting: &str, value: &str) -> String {
+    format!("{setting} is the lead's on the primary lane: {value}")
+}
+
+/// Marks the team's latest launch as replaced, if there is one.
+fn supersede(draft: &mut Draft, team: &Team) {
+    if let Some(old) = latest_launch(draft.board(), team).cloned() {
+        supersede_record(draft, &old);
+    }
+}
+
+/// Marks a launch as replaced by another one.
+pub(crate) fn supersede_record(draft: &mut Draft, old: &TeamLaunch) {
+    draft.record(Event::LaunchChanged(LaunchChanged {
+        launch: old.id,
+        stopping: None,
+        reconciled_wall: old.reconciled_unix_ms,
+        superseded: true,
+        told: None,
+    }));
+}
+
+/// Applies the results of checking the members' programs. Each result concerns only its own member.
+pub fn on_resolved(
+    draft: &mut Draft,
+    id: LaunchId,
+    found: Vec<MemberResolution>,
+    now: Now,
+) -> Result<(), Refusal> {
+    let launch = find(draft.board(), id)?;
+    let Some(team) = draft.board().teams.get(&launch.team).cloned() else {
+        return Ok(());
+    };
+    for resolution in found {
+        let Some(entry) = current_entry(draft.board(), id, &resolution.member) else {
+            continue;
+        };
+        if entry.state != MemberState::Queued || entry.prepared {
+            continue; // it was already checked, or left out in the meantime
+        }
+        let MemberResolution {
+            runtime,
+            backend,
+            mut program,
+            keys,
+            files,
+            fast_mode,
+            notes,
+            problem,
+            ..
+        } = resolution;
+        program
+            .models
+            .iter_mut()
+            .for_each(|it| it.truncate(MAX_MODELS));
+        let mut entry = add_evidence(
+            entry,
+            EvidenceSource::Process,
+            describe_program(&program),
+            now,
+        );
+        entry.program = Some(program);
+        entry.notes.extend(notes);
+        entry.effective.backend = backend.or(entry.effective.backend);
+        // The record distinguishes a fast mode that is unavailable from one that was not requested.
+        entry.effective.fast_mode = fast_mode.or(entry.effective.fast_mode);
+        let cannot = |kind, text: &str| {
+            Some(super::MemberCause {
+                kind,
+                text: text.to_owned(),
+            })
+        };
+        let problem = match (&runtime, problem) {
+            (_, Some(problem)) => Some(problem),
+            (None, None) => cannot(
+                MemberCauseKind::Program,
+                "it is unknown how to drive its program",
+            ),
+            (Some(runtime), None) if !runtime.accepts_follow_ups() => cannot(
+                MemberCauseKind::Program,
+                "its program takes one prompt and ends, so it cannot stay as a member; give it \
+                tasks as an agent instead",
+            ),
+            (Some(_), None) => None,
+        };
+        if let (None, Some(runtime), Some(member)) = (&problem, runtime, team.member(&entry.name)) {
+            provider_outage::clear_own_outage(draft, &entry.agent);
+            let ask = registration(&team, member, &entry, (runtime, keys, files));
+            match agent::register(draft, ask, now) {
+                Ok(_) => entry.prepared = true,
+                Err(refusal) => {
+                    entry = failed_entry(entry, MemberCauseKind::Program, &refusal.message(), now)
+                }
+            }
+        }
+        if let Some(super::MemberCause { kind, text }) = problem {
+            entry = failed_entry(entry, kind, &text, now);
+        }
+        record_entry(draft, id, entry);
+    }
+    Ok(())
+}
+
+/// Returns a sentence about the program that was found.
+fn describe_program(program: &ProgramFacts) -> String {
+    let version = program
+        .version
+        .as_deref()
+        .map(|it| format!(" {it}"))
+        .unwrap_or_default();
+    let sign_in = program
+        .sign_in
+        .as_deref()
+        .map(|it| format!(", {it}"))
+        .unwrap_or_default();
+    match &program.path {
+        Some(path) => format!("found {path}{version}{sign_in}"),
+        None => format!("no program was found{sign_in}"),
+    }
+}
+
+/// Returns the registration of a member's agent. On the primary lane a member of the lead's own
+/// provider shares the lead's environment if it names none. A secondary lane has its own
+/// environment or none (T5).
+fn registration(
+    team: &Team,
+    member: &TeamMember,
+    entry: &LaunchEntry,
+    (runtime, keys, files): (Runtime, Vec<SecretVariable>, Vec<String>),
+) -> RegisterAgent {
+    let shares =
+        !entry.is_on_secondary_lane() && entry.effective.provider == team.provider(&team.lead);
+    let named = member
+        .environment
+        .as_ref()
+        .or(team.lead.environment.as_ref().filter(|_| shares));
+    let environment = named
+        .and_then(|it| team.environments.get(it))
+        .cloned()
+        .unwrap_or_default();
+    // A member with keys of its own does not get the user's keys or sign-in files.
+    let (keys, mut write) = if environment.keys.is_empty() {
+        (keys, files)
+    } else {
+        (environment.keys, vec![])
+    };
+    write.extend(environment.write);
+    RegisterAgent {
+        name: entry.agent.clone(),
+        runtime,
+        role: if entry.lead { Role::Lead } else { Role::Worker },
+        provider: Some(entry.effective.provider.clone()),
+        profile: Profile {
+            preset: entry.effective.backend.clone(),
+            model: entry.effective.model.clone(),
+            effort: entry.effective.effort.clone(),
+            fast_mode: entry.effective.fast_mode,
+            cwd: entry.effective.cwd.clone(),
+            mode: environment.mode,
+            args: environment.args,
+            env: environment.env.into_iter().collect(),
+            keys,
+            sandbox: environment.sandbox,
+            egress: environment.egress,
+            read: environment.read,
+            write,
+            title: member.role.clone().unwrap_or_default(),
+            ..Profile::default()
+        },
+        description: format!(
+            "{} of team {}",
+            if entry.lead { "lead" } else { "member" },
+            team.name
+        ),
+        max_tasks: member.max_tasks.unwrap_or(1),
+    }
+}
+
+/// Performs the next step of a launch, if there is one.
+pub(crate) fn advance(draft: &mut Draft, id: LaunchId, now: Now) {
+    let Some(launch) = draft.board().launches.get(&id).cloned() else {
+        return;
+    };
+    if launch.superseded {
+        return;
+    }
+    if launch.stopping.is_some() {
+        return wind_down(draft, &launch, now);
+    }
+    let policy = draft
+        .board()
+        .teams
+        .get(&launch.team)
+        .map(|it| team::lane_policy(draft.board(), it))
+        .unwrap_or_default();
+    let most = policy.concurrency.max(1) as usize;
+    let coming = |it: &&LaunchEntry| it.state.is_pending() && it.state != MemberState::Queued;
+    let waits = |it: &&LaunchEntry| it.state == MemberState::Queued && it.prepared;
+    // The primary lane starts first, with exactly its own members and the lead before all others.
+    let (aside, own): (Vec<&LaunchEntry>, Vec<&LaunchEntry>) = launch
+        .members
+        .iter()
+        .partition(|it| it.is_on_secondary_lane());
+    let room = most.saturating_sub(own.iter().filter(|it| coming(it)).count());
+    for entry in own.iter().filter(|it| waits(it)).take(room) {
+        start_member(draft, &launch, (*entry).clone(), vec![], now);
+    }
+    // Secondary lanes attach only when the lead is up.
+    let lead = launch.lead().map_or(MemberState::Degraded, |it| it.state);
+    match lead {
+        MemberState::Alive => {
+            let room = most.saturating_sub(aside.iter().filter(|it| coming(it)).count());
+            for entry in aside.iter().filter(|it| waits(it)).take(room) {
+                start_member(draft, &launch, (*entry).clone(), vec![], now);
+            }
+        }
+        MemberState::FailedToStart
+        | MemberState::Skipped
+        | MemberState::Degraded
+        | MemberState::Stopped => {
+            for entry in aside
+                .into_iter()
+                .filter(|it| it.state == MemberState::Queued)
+            {
+                let text = "the lead is not up, so there is no team to attach to";
+                let skipped = LaunchEntry {
+                    state: MemberState::Skipped,
+                    ended_unix_ms: Some(now.unix_ms),
+                    ..entry.clone()
+                };
+                record_entry(draft, id, skipped.with_cause(MemberCauseKind::NoLead, text));
+            }
+        }
+        MemberState::Queued
+        | MemberState::Starting
+        | MemberState::PendingBootstrap
+        | MemberState::PendingPermission => {}
+    }
+}
+
+/// Starts another session of a member that was up, with notes from its previous session.
+pub(super) fn restart_session(
+    draft: &mut Draft,
+    id: LaunchId,
+    entry: LaunchEntry,
+    words: Vec<String>,
+    now: Now,
+) {
+    if let Some(launch) = draft.board().launches.get(&id).cloned() {
+        start_member(draft, &launch, entry, words, now);
+    }
+}
+
+/// Starts a member's session and records the result in its entry.
+fn start_member(
+    draft: &mut Draft,
+    launch: &TeamLaunch,
+    entry: LaunchEntry,
+    words: Vec<String>,
+    now: Now,
+) {
+    match open_session(draft, launch, &entry, words, now) {
+        Ok((task, attempt)) => {
+            let entry = add_evidence(
+                entry,
+                EvidenceSource::Decision,
+                format!("its session {attempt} is being created"),
+                now,
+            );
+            let started_wall = Some(now.unix_ms);
+            let entry = LaunchEntry {
+                state: MemberState::Starting,
+                task: Some(task),
+                attempt: Some(attempt),
+                started_unix_ms: started_wall,
+                ..entry
+            };
+            record_entry(draft, launch.id, entry);
+        }
+        Err((kind, text)) => record_entry(draft, launch.id, failed_entry(entry, kind, &text, now)),
+    }
+}
+
+/// Adds a standing task with one attempt, which is the member's session.
+fn open_session(
+    draft: &mut Draft,
+    launch: &TeamLaunch,
+    entry: &LaunchEntry,
+    words: Vec<String>,
+    now: Now,
+) -> Result<(TaskId, AttemptId), (MemberCauseKind, String)> {
+    let member = draft
+        .board()
+        .teams
+        .get(&launch.team)
+        .and_then(|it| it.member(&entry.name));
+    let scripted = draft
+        .board()
+        .agents
+        .get(&entry.agent)
+        .is_some_and(|it| it.runtime == Runtime::Scripted);
+    let script = member
+        .and_then(|it| it.script.clone())
+        .or_else(|| scripted.then(|| DEFAULT_SCRIPT.to_owned()));
+    if let Some(parked) = draft
+        .board()
+        .agents
+        .get(&entry.agent)
+        .and_then(|it| provider_outage::find_parked(draft.board(), it))
+    {
+        return Err((
+            MemberCauseKind::Provider,
+            provider_outage::describe(parked, now),
+        ));
+    }
+    let rank = if entry.lead { "lead" } else { "member" };
+    let add = AddTask {
+        project: launch.project.clone(),
+        subject: format!("{rank} {} of team {}", entry.name, launch.team),
+        description: String::new(),
+        issue_type: IssueType::Chore,
+        files: vec![],
+        validation: task::Validation::default(),
+        blocked_by: vec![],
+        priority: task::default_priority(),
+        expects: Expects::Report,
+        effort: None,
+        provider: None,
+        model: None,
+        script,
+        ratchet: None,
+        alias: None,
+        backlog: false,
+    };
+    let by = attempt::BeginAttempt {
+        agent: entry.agent.clone(),
+        supervised: true,
+        runner: None,
+        lease_ms: attempt::DEFAULT_LEASE_MS,
+        no_workspace: false,
+        by_hand: false,
+        gates: vec![],
+    };
+    let standing = SessionOf {
+        launch: launch.id,
+        member: entry.name.clone(),
+    };
+    let ours = |it: Refusal| (MemberCauseKind::Environment, it.message());
+    let task = task::add(draft, add, None, now).map_err(ours)?;
+    task::set_session_of(draft, task, standing).map_err(ours)?;
+    for word in words {
+        intervention::leave_note(draft, task, word);
+    }
+    task::start(draft, task, &by, now)
+        .map(|it| (task, it))
+        .map_err(|refusal| {
+            let text = refusal.message();
+            let cancelled = task::cancel(draft, task, &text);
+            debug_assert!(
+                cancelled.is_ok(),
+                "a task that is just made can be cancelled"
+            );
+            (MemberCauseKind::Environment, text)
+        })
+}
+
+/// Stops a team, first the secondary lanes and then the primary one. The team counts as stopped
+/// only when none of its processes runs (P10).
+pub fn stop(draft: &mut Draft, name: &TeamName, reason: &str) -> Result<(), Refusal> {
+    let team = team::find(draft.board(), name)?;
+    if team.relaunch_after_stop {
+        team::set_launch(draft, name, team.launch.unwrap_or_default(), false);
+    }
+    request_stop(draft, &team, reason);
+    stop_unrecorded(draft, &team, reason);
+    // If nothing ran, the stop is complete at once.
+    if let Some(launch) = team.launch.filter(|_| !is_up(draft.board(), &team)) {
+        let now = draft.now();
+        record_reconciled(draft, launch, now);
+    }
+    Ok(())
+}
+
+/// Stops attempts of members that the team's record lacks, or all of them if there is no record.
+fn stop_unrecorded(draft: &mut Draft, team: &Team, reason: &str) {
+    let recorded: Vec<AgentName> = match latest_launch(draft.board(), team) {
+        Some(launch) => launch
+            .members
+            .iter()
+            .map(|entry| entry.agent.clone())
+            .collect(),
+        None => vec![],
+    };
+    let agents: BTreeSet<AgentName> = live_attempts(draft.board(), team)
+        .map(|attempt| attempt.agent.clone())
+        .collect();
+    for agent in agents.into_iter().filter(|agent| !recorded.contains(agent)) {
+        stop_member(draft, &agent, reason);
+    }
+}
+
+/// Records that a team is to stop, if any part of it runs.
+fn request_stop(draft: &mut Draft, team: &Team, reason: &str) {
+    let Some(launch) = latest_launch(draft.board(), team).cloned() else {
+        return;
+    };
+    if is_up(draft.board(), team) && launch.stopping.is_none() {
+        draft.record(Event::LaunchChanged(LaunchChanged {
+            launch: launch.id,
+            stopping: Some(reason.to_owned()),
+            reconciled_wall: None,
+            superseded: false,
+            told: None,
+        }));
+    }
+}
+
+/// Performs the next step of stopping a launch.
+fn wind_down(draft: &mut Draft, launch: &TeamLaunch, now: Now) {
+    let reason = launch.stopping.clone().unwrap_or_default();
+    for entry in &launch.members {
+        // The member gets no more work, and if it has not started, it does not start.
+        if draft
+            .board()
+            .agents
+            .get(&entry.agent)
+            .is_some_and(|it| it.offline.is_none())
+        {
+            let left = agent::take_offline(draft, &entry.agent, "its team is being stopped", now);
+            debug_assert!(left.is_ok(), "an agent that is there can leave");
+        }
+        if entry.state.is_pending() && !has_session(draft.board(), entry) {
+            let stopped = LaunchEntry {
+                state: MemberState::Stopped,
+                ended_unix_ms: Some(now.unix_ms),
+                ..entry.clone()
+            };
+            record_entry(
+                draft,
+                launch.id,
+                stopped.with_cause(MemberCauseKind::Stopped, reason.clone()),
+            );
+        }
+    }
+    let living: Vec<&LaunchEntry> = launch
+        .members
+        .iter()
+        .filter(|it| is_member_running(draft.board(), it))
+        .collect();
+    // A member with an unknown lane does not count as a primary one (T4).
+    let primary = |it: &&&LaunchEntry| {
+        it.lead
+            || it
+                .lane
+                .as_ref()
+                .is_some_and(|it| it.kind == LaneKind::Primary)
+    };
+    let aside: Vec<&LaunchEntry> = living.iter().filter(|it| !primary(it)).copied().collect();
+    let turn = if aside.is_empty() { living } else { aside };
+    if turn.is_empty() {
+        draft.record(Event::LaunchChanged(LaunchChanged {
+            launch: launch.id,
+            stopping: None,
+            reconciled_wall: Some(now.unix_ms),
+            superseded: false,
+            told: None,
+        }));
+    }
+    for entry in turn {
+        stop_member(draft, &entry.agent, &reason);
+    }
+}
+
+/// Stops all attempts of a member: its session and its tasks. Its unfinished tasks wait for another
+/// agent.
+fn stop_member(draft: &mut Draft, agent: &AgentName, reason: &str) {
+    let of = |attempt: &&Arc<attempt::Attempt>| attempt.agent == *agent && attempt.supervised;
+    let running: Vec<_> = draft
+        .board()
+        .attempts
+        .values()
+        .filter(of)
+        .cloned()
+        .collect();
+    for attempt in running {
+        attempt::stop(
+            draft,
+            attempt.id,
+            attempt::AttemptCause::Stopped,
+            reason.to_owned(),
+        );
+        if attempt.session_of.is_none()
+            && attempt.stopping.is_none()
+            && draft.board().tasks.contains_key(&attempt.task)
+        {
+            let back = task::return_for_retry(draft, attempt.task, reason);
+            debug_assert!(back.is_ok(), "what runs can wait again");
+        }
+    }
+}
+
+/// Stops a team if it runs, and launches it again with its current settings.
+pub fn relaunch(draft: &mut Draft, name: &TeamName, now: Now) -> Result<Option<LaunchId>, Refusal> {
+    let team = team::find(draft.board(), name)?;
+    if !is_up(draft.board(), &team) {
+        return begin(draft, name, &[], now).map(Some);
+    }
+    // An invalid roster is refused now and not after the stop.
+    let policy = team::lane_policy(draft.board(), &team);
+    let (lead, members, _) = planned_members(draft.board(), &team, &policy);
+    lane::plan(&lead, &members, &policy).map_err(|it| team::roster_refusal(&it))?;
+    team::set_launch(draft, name, team.launch.unwrap_or_default(), true);
+    request_stop(draft, &team, "it is launched again");
+    Ok(None)
+}
+
+/// Launches a stopped team again, if a relaunch was requested.
+pub(crate) fn relaunch_if_requested(
+    draft: &mut Draft,
+    id: LaunchId,
+    now: Now,
+) -> Result<(), Refusal> {
+    let Some(launch) = draft.board().launches.get(&id).cloned() else {
+        return Ok(());
+    };
+    let Some(team) = draft.board().teams.get(&launch.team).cloned() else {
+        return Ok(());
+    };
+    if team.relaunch_after_stop && team.launch == Some(id) && !is_up(draft.board(), &team) {
+        begin(draft, &launch.team, &[], now)?;
+    }
+    Ok(())
+}
+
+/// Retries the lane of a member that did not come up or is down.
+pub fn retry(
+    draft: &mut Draft,
+    name: &TeamName,
+    member: &MemberName,
+    now: Now,
+) -> Result<(), Refusal> {
+    let team = team::find(draft.board(), name)?;
+    let Some(launch) = latest_launch(draft.board(), &team).cloned() else {
+        return Err(Refusal::invalid(
+            format!("team {name} was never launched"),
+            format!("launch it: regatta team launch {name}"),
+        ));
+    };
+    let Some(entry) = launch.entry(member).cloned() else {
+        return Err(Refusal::invalid(
+            format!("{member} is not part of this launch of {name}"),
+            format!("launch the team again: regatta team relaunch {name}"),
+        ));
+    };
+    if entry.lane.is_none()
+        || reconcile::lane_knowledge(&team, &launch, &team::lane_policy(draft.board(), &team))
+            .has_missing_lanes()
+    {
+        return Err(Refusal::invalid(
+            format!("the lane of {member} is unknown, and Regatta does not guess it"),
+            format!("launch the team again: regatta team relaunch {name}"),
+        ));
+    }
+    if launch.stopping.is_some() || entry.state.is_pending() || has_session(draft.board(), &entry) {
+        return Err(Refusal::InUse {
+            what: format!("member {member} of {name}"),
+            by: "its own session".into(),
+        });
+    }
+    if entry.is_on_secondary_lane()
+        && launch
+            .lead()
+            .is_none_or(|it| it.state != MemberState::Alive)
+    {
+        return Err(Refusal::invalid(
+            format!("the lead of {name} is not up, so {member} has no team to attach to"),
+            format!(
+                "bring the lead up first: regatta team retry {name} {}",
+                team.lead.name
+            ),
+        ));
+    }
+    let again = LaunchEntry {
+        state: MemberState::Queued,
+        cause: None,
+        prepared: false,
+        task: None,
+        attempt: None,
+        retries: entry.retries + 1,
+        alive_since_unix_ms: None,
+        ended_unix_ms: None,
+        ..entry
+    };
+    record_entry(
+        draft,
+        launch.id,
+        add_evidence(
+            again,
+            EvidenceSource::Decision,
+            "its lane is being retried".into(),
+            now,
+        ),
+    );
+    Ok(())
+}
+
+/// Restores a team's record from a file, unless the existing record has more information about the
+/// lanes. Members that the file has as running are marked as down, because nothing of them runs
+/// here.
+pub(crate) fn restore(
+    draft: &mut Draft,
+    name: &TeamName,
+    record: TeamLaunch,
+    now: Now,
+) -> Result<(), Refusal> {
+    let team = team::find(draft.board(), name).or_else(|it| {
+        // A team that was deleted at the time of the backup is restored as deleted, with its
+        // record.
+        draft.board().teams.get(name).cloned().ok_or(it)
+    })?;
+    if let Some(there) = latest_launch(draft.board(), &team)
+        && reconcile::preferred_side(there, &record) == reconcile::RecordSide::Left
+    {
+        return Ok(());
+    }
+    supersede(draft, &team);
+    let id = LaunchId(draft.board().counters.launch + 1);
+    let settle = |entry: LaunchEntry| {
+        let entry = LaunchEntry {
+            attempt: None,
+            task: None,
+            prepared: false,
+            ..entry
+        };
+        if !entry.state.is_pending() && entry.state != MemberState::Alive {
+            return entry;
+        }
+        LaunchEntry {
+            state: MemberState::Degraded,
+            ended_unix_ms: Some(now.unix_ms),
+            ..entry
+        }
+        .with_cause(
+            MemberCauseKind::Lost,
+            "its record was restored from a file, and its process does not run here",
+        )
+    };
+    let launch = TeamLaunch {
+        id,
+        team: name.clone(),
+        project: team.project.clone(),
+        members: record.members.into_iter().map(settle).collect(),
+        stopping: None,
+        superseded: false,
+        reconciled_unix_ms: Some(now.unix_ms),
+        revision: draft.next_revision(),
+        updated_unix_ms: now.unix_ms,
+        ..record
+    };
+    draft.record(Event::LaunchBegun(LaunchBegun {
+        launch: launch.into(),
+    }));
+    team::set_launch(draft, name, id, false);
+    reconcile::reconcile(draft, id, now);
+    Ok(())
+}
+
+/// Records a member's entry, if it changed.
+pub(crate) fn record_entry(draft: &mut Draft, id: LaunchId, entry: LaunchEntry) {
+    let Some(launch) = draft.board().launches.get(&id) else {
+        return;
+    };
+    if launch
+        .entry(&entry.name)
+        .is_none_or(|known| *known != entry)
+    {
+        draft.record(Event::LaunchMember(LaunchMember {
+            launch: id,
+            entry: entry.into(),
+        }));
+    }
+}
+
+/// Marks a member as down, after a comparison of the record with the running processes.
+pub(crate) fn mark_down(
+    draft: &mut Draft,
+    id: LaunchId,
+    entry: LaunchEntry,
+    (kind, text): (MemberCauseKind, &str),
+    now: Now,
+) {
+    let ended_wall = entry.ended_unix_ms.or(Some(now.unix_ms));
+    record_entry(
+        draft,
+        id,
+        LaunchEntry {
+            state: MemberState::Degraded,
+            ended_unix_ms: ended_wall,
+            ..entry
+        }
+        .with_cause(kind, text),
+    );
+}
+
+/// Records that a launch was compared with the running processes.
+pub(crate) fn record_reconciled(draft: &mut Draft, id: LaunchId, now: Now) {
+    if draft
+        .board()
+        .launches
+        .get(&id)
+        .is_some_and(|it| it.reconciled_unix_ms.is_none() && it.stopping.is_none())
+    {
+        draft.record(Event::LaunchChanged(LaunchChanged {
+            launch: id,
+            stopping: None,
+            reconciled_wall: Some(now.unix_ms),
+            superseded: false,
+            told: None,
+        }));
+    }
+}
+
+/// Returns a member's current entry.
+pub(super) fn current_entry(board: &Board, id: LaunchId, name: &MemberName) -> Option<LaunchEntry> {
+    board
+        .launches
+        .get(&id)
+        .and_then(|it| it.entry(name))
+        .cloned()
+}
+
+/// Adds evidence to an entry, and drops the oldest beyond [`MAX_EVIDENCE`].
+pub(super) fn add_evidence(
+    mut entry: LaunchEntry,
+    sign: EvidenceSource,
+    text: String,
+    now: Now,
+) -> LaunchEntry {
+    entry.evidence.push(MemberEvidence {
+        unix_ms: now.unix_ms,
+        source: sign,
+        text,
+    });
+    let more = entry.evidence.len().saturating_sub(MAX_EVIDENCE);
+    entry.evidence.drain(..more);
+    entry
+}
+
+/// Returns the entry as failed to start, with this cause.
+pub(super) fn failed_entry(
+    entry: LaunchEntry,
+    kind: MemberCauseKind,
+    text: &str,
+    now: Now,
+) -> LaunchEntry {
+    LaunchEntry {
+        state: MemberState::FailedToStart,
+        ended_unix_ms: Some(now.unix_ms),
+        ..entry
+    }
+    .with_cause(kind, text)
+}
+
+/// Returns the launch with this id, or a refusal.
+fn find(board: &Board, id: LaunchId) -> Result<Arc<TeamLaunch>, Refusal> {
+    board.launches.get(&id).cloned().ok_or_else(|| {
+        Refusal::missing(format!("there is no launch {id}"), "see regatta team list")
+    })
+}

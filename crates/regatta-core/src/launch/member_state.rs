@@ -1,0 +1,419 @@
+//! Observations of a member's session, and the member's state that follows from them. This module
+//! never looks at other members (T3).
+
+use serde::{Deserialize, Serialize};
+
+use crate::agent_protocol::{AgentEvent, StopReason};
+use crate::attempt::{self, Attempt};
+use crate::board::{Board, Draft};
+use crate::event::Event;
+use crate::ids::{AttemptId, Now, TaskId};
+use crate::refusal::Refusal;
+use crate::task::Task;
+use crate::{agent, task};
+
+use super::coordinator::{
+    add_evidence, current_entry, failed_entry, record_entry, restart_session,
+};
+use super::{EvidenceSource, LaunchEntry, MemberCauseKind, MemberState};
+
+/// The current activity of a member, derived from its session and the time since its last output.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum MemberActivity {
+    /// It has no session and should have none.
+    Absent,
+    /// It should have a session, and there is none.
+    Dead,
+    /// Its session is being created.
+    #[serde(rename = "coming")]
+    Starting,
+    /// It waits for a prompt.
+    Idle,
+    /// It is in a turn of its session, or works on a task.
+    Working,
+    /// It asked for something and waits for the answer.
+    Waiting,
+    /// It is in a turn and has been silent for too long.
+    Hung,
+    /// It is being stopped.
+    #[serde(rename = "ending")]
+    Stopping,
+}
+
+/// Returns a member's current activity. `silent_ms` is the time since its program's last output, if
+/// known.
+pub fn activity(board: &Board, entry: &LaunchEntry, silent_ms: Option<u64>) -> MemberActivity {
+    let Some(session) = entry.attempt.and_then(|it| board.attempts.get(&it)) else {
+        return if entry.state.is_pending() && entry.state != MemberState::Queued
+            || entry.state == MemberState::Alive
+        {
+            MemberActivity::Dead
+        } else {
+            MemberActivity::Absent
+        };
+    };
+    if session.stopping.is_some() {
+        return MemberActivity::Stopping;
+    }
+    // A request in its session or in one of its tasks makes the member wait.
+    let its = |id: AttemptId| {
+        board
+            .attempts
+            .get(&id)
+            .is_some_and(|it| it.agent == entry.agent)
+    };
+    if board
+        .approvals
+        .values()
+        .any(|it| it.is_awaited() && its(it.attempt))
+    {
+        return MemberActivity::Waiting;
+    }
+    let hung = silent_ms.is_some_and(|it| it >= board.limits.silence_ms);
+    let at_work = board
+        .attempts
+        .values()
+        .any(|it| it.agent == entry.agent && it.session_of.is_none());
+    match (session.session.in_turn, entry.state) {
+        (true, _) if hung => MemberActivity::Hung,
+        (true, MemberState::Alive) => MemberActivity::Working,
+        (false, MemberState::Alive) if at_work => MemberActivity::Working,
+        (false, MemberState::Alive) => MemberActivity::Idle,
+        _ => MemberActivity::Starting,
+    }
+}
+
+impl MemberActivity {
+    /// Returns the word that people see.
+    pub fn label(self) -> &'static str {
+        match self {
+            MemberActivity::Absent => "-",
+            MemberActivity::Dead => "dead",
+            MemberActivity::Starting => "starting",
+            MemberActivity::Idle => "idle",
+            MemberActivity::Working => "working",
+            MemberActivity::Waiting => "needs you",
+            MemberActivity::Hung => "hung",
+            MemberActivity::Stopping => "stopping",
+        }
+    }
+}
+
+/// Returns the activity of the member whose session this task is; `None` for any other task. A
+/// member that waits for a prompt is idle, although its standing task is in progress as long as the
+/// session lives.
+pub fn activity_of_task(
+    board: &Board,
+    task: &Task,
+    silent_ms: Option<u64>,
+) -> Option<MemberActivity> {
+    let attempt = board.attempts.get(&task.attempt?)?;
+    let standing = attempt.session_of.as_ref()?;
+    let entry = current_entry(board, standing.launch, &standing.member)?;
+    let asks = board
+        .approvals
+        .values()
+        .any(|it| it.is_awaited() && it.attempt == attempt.id);
+    Some(match activity(board, &entry, silent_ms) {
+        // Work and requests outside the session belong to other tasks.
+        MemberActivity::Working if !attempt.session.in_turn => MemberActivity::Idle,
+        MemberActivity::Waiting if !asks => {
+            if attempt.session.in_turn {
+                MemberActivity::Working
+            } else {
+                MemberActivity::Idle
+            }
+        }
+        other => other,
+    })
+}
+
+/// Updates a member's entry after an event of its session.
+pub(crate) fn on_session_event(draft: &mut Draft, id: AttemptId, event: &Event, now: Now) {
+    let Some(attempt) = draft.board().attempts.get(&id).cloned() else {
+        return;
+    };
+    let Some(entry) = entry_of(draft.board(), &attempt) else {
+        return;
+    };
+    let launch = attempt
+        .session_of
+        .as_ref()
+        .map(|it| it.launch)
+        .unwrap_or_default();
+    let mut entry = match event {
+        Event::AttemptLaunched(it) => {
+            let shut_in = it
+                .sandbox()
+                .as_deref()
+                .map_or("without a sandbox".to_owned(), |it| {
+                    format!("sandboxed by {it}")
+                });
+            let entry = add_evidence(
+                entry,
+                EvidenceSource::Process,
+                format!("its program runs, {shut_in}"),
+                now,
+            );
+            advance_state(entry, MemberState::PendingBootstrap)
+        }
+        Event::AttemptSaid(it) => on_agent_event(entry, it.said(), now),
+        _ => entry,
+    };
+    let asks = draft
+        .board()
+        .approvals
+        .values()
+        .any(|it| it.is_awaited() && it.attempt == id);
+    match (asks, entry.state) {
+        (true, MemberState::Starting | MemberState::PendingBootstrap) => {
+            entry = add_evidence(
+                entry,
+                EvidenceSource::Permission,
+                "it asks for something before it is up".into(),
+                now,
+            );
+            entry.state = MemberState::PendingPermission;
+        }
+        (false, MemberState::PendingPermission) => {
+            entry = add_evidence(
+                entry,
+                EvidenceSource::Permission,
+                "it was answered".into(),
+                now,
+            );
+            entry.state = MemberState::PendingBootstrap;
+        }
+        _ => {}
+    }
+    record_entry(draft, launch, entry);
+}
+
+/// Moves a starting member to the state `to`. Other states stay.
+fn advance_state(entry: LaunchEntry, to: MemberState) -> LaunchEntry {
+    LaunchEntry {
+        state: if entry.state == MemberState::Starting {
+            to
+        } else {
+            entry.state
+        },
+        ..entry
+    }
+}
+
+/// Updates a member's entry after an event that its program sent.
+fn on_agent_event(entry: LaunchEntry, said: &AgentEvent, now: Now) -> LaunchEntry {
+    match said {
+        AgentEvent::Started { session, model } => {
+            let named = session
+                .as_deref()
+                .map(|it| format!(" {it}"))
+                .unwrap_or_default();
+            let with = model
+                .as_deref()
+                .map(|it| format!(" with {it}"))
+                .unwrap_or_default();
+            let mut entry = add_evidence(
+                entry,
+                EvidenceSource::Protocol,
+                format!("its session{named} is open{with}"),
+                now,
+            );
+            entry.effective.model = model.clone().or(entry.effective.model);
+            advance_state(entry, MemberState::PendingBootstrap)
+        }
+        // Only a completed turn proves that the member's model is available.
+        AgentEvent::TurnEnded {
+            stop: StopReason::EndTurn,
+            class: None,
+            ..
+        } if entry.state.is_pending() => {
+            let entry = add_evidence(
+                entry,
+                EvidenceSource::Protocol,
+                "it has answered its first prompt".into(),
+                now,
+            );
+            LaunchEntry {
+                state: MemberState::Alive,
+                alive_since_unix_ms: Some(now.unix_ms),
+                cause: None,
+                ..entry
+            }
+        }
+        AgentEvent::TurnEnded {
+            class: Some(class),
+            detail,
+            ..
+        } => add_evidence(
+            entry,
+            EvidenceSource::Protocol,
+            format!("its turn ended with {class}: {}", shorten(detail)),
+            now,
+        ),
+        _ => entry,
+    }
+}
+
+/// Applies the end of a member's session, which concerns only this member (T3).
+pub(crate) fn on_session_ended(
+    draft: &mut Draft,
+    attempt: &Attempt,
+    (cause, detail): (attempt::AttemptCause, &str),
+    now: Now,
+) -> Result<(), Refusal> {
+    let Some(standing) = attempt.session_of.clone() else {
+        return Ok(());
+    };
+    let words = draft
+        .board()
+        .tasks
+        .get(&attempt.task)
+        .map(|it| it.notes.clone())
+        .unwrap_or_default();
+    close_task(
+        draft,
+        attempt.task,
+        &format!("the session of {} has ended", attempt.agent),
+    )?;
+    let Some(entry) = entry_of(draft.board(), attempt) else {
+        return Ok(());
+    };
+    let was_up = entry.state == MemberState::Alive;
+    let stopping = draft
+        .board()
+        .launches
+        .get(&standing.launch)
+        .is_some_and(|it| it.stopping.is_some());
+    let text = end_reason(draft.board(), attempt, cause, detail);
+    let entry = add_evidence(
+        entry,
+        EvidenceSource::Process,
+        format!("its session {} has ended: {}", attempt.id, shorten(&text)),
+        now,
+    );
+    let entry = LaunchEntry {
+        ended_unix_ms: Some(now.unix_ms),
+        attempt: None,
+        task: None,
+        ..entry
+    };
+    if was_up && !stopping && cause == attempt::AttemptCause::ContextFull {
+        // The member continues in a fresh session, which gets the notes of the old one.
+        restart_session(
+            draft,
+            standing.launch,
+            LaunchEntry {
+                ended_unix_ms: None,
+                ..entry
+            },
+            words,
+            now,
+        );
+        return Ok(());
+    }
+    let entry = match cause {
+        attempt::AttemptCause::Stopped | attempt::AttemptCause::Cancelled => LaunchEntry {
+            state: MemberState::Stopped,
+            ..entry
+        }
+        .with_cause(MemberCauseKind::Stopped, text),
+        _ if stopping => LaunchEntry {
+            state: MemberState::Stopped,
+            ..entry
+        }
+        .with_cause(MemberCauseKind::Stopped, text),
+        _ if was_up => LaunchEntry {
+            state: MemberState::Degraded,
+            ..entry
+        }
+        .with_cause(cause_kind(cause), text),
+        _ => failed_entry(entry, cause_kind(cause), &text, now),
+    };
+    if draft.board().agents.contains_key(&entry.agent) {
+        agent::take_offline(
+            draft,
+            &entry.agent.clone(),
+            "its team's session has ended",
+            now,
+        )?;
+    }
+    record_entry(draft, standing.launch, entry);
+    Ok(())
+}
+
+/// Returns the reason of an end. A stopped attempt gets the reason of the stop.
+fn end_reason(
+    board: &Board,
+    attempt: &Attempt,
+    cause: attempt::AttemptCause,
+    detail: &str,
+) -> String {
+    let stopping = attempt
+        .session_of
+        .as_ref()
+        .and_then(|it| board.launches.get(&it.launch)?.stopping.clone());
+    match (cause, stopping) {
+        (attempt::AttemptCause::Stopped, Some(reason)) => reason,
+        (attempt::AttemptCause::Stopped, None) => "it was stopped by hand".to_owned(),
+        (attempt::AttemptCause::Cancelled, _) => "its standing task was cancelled".to_owned(),
+        (attempt::AttemptCause::Hung, _) if detail == "stopped" => {
+            "it was silent for too long".to_owned()
+        }
+        (attempt::AttemptCause::TimedOut, _) if detail == "stopped" => {
+            "it did not come up in time".to_owned()
+        }
+        _ => detail.to_owned(),
+    }
+}
+
+/// Returns the kind of problem for an attempt's cause.
+fn cause_kind(cause: attempt::AttemptCause) -> MemberCauseKind {
+    use attempt::AttemptCause;
+    match cause {
+        AttemptCause::Auth => MemberCauseKind::SignIn,
+        AttemptCause::BadConfig => MemberCauseKind::Program,
+        AttemptCause::Parked
+        | AttemptCause::Overloaded
+        | AttemptCause::Refused
+        | AttemptCause::OverBudget => MemberCauseKind::Provider,
+        AttemptCause::Crashed
+        | AttemptCause::GaveUp
+        | AttemptCause::Reported
+        | AttemptCause::Submitted => MemberCauseKind::Crashed,
+        AttemptCause::TimedOut => MemberCauseKind::TimedOut,
+        AttemptCause::Hung => MemberCauseKind::Hung,
+        AttemptCause::Lost => MemberCauseKind::Lost,
+        AttemptCause::Stopped | AttemptCause::Cancelled => MemberCauseKind::Stopped,
+        AttemptCause::Environment => MemberCauseKind::Environment,
+        AttemptCause::Invalid
+        | AttemptCause::Rejected
+        | AttemptCause::Blocked
+        | AttemptCause::NothingChanged
+        | AttemptCause::ScopeEscape
+        | AttemptCause::Rested
+        | AttemptCause::ContextFull => MemberCauseKind::Other,
+    }
+}
+
+/// Returns the entry of the member whose session this attempt is, unless the member has another
+/// session by now.
+fn entry_of(board: &Board, attempt: &Attempt) -> Option<LaunchEntry> {
+    let standing = attempt.session_of.as_ref()?;
+    current_entry(board, standing.launch, &standing.member)
+        .filter(|it| it.attempt == Some(attempt.id))
+}
+
+/// Cancels a standing task, if it is still open.
+fn close_task(draft: &mut Draft, id: TaskId, reason: &str) -> Result<(), Refusal> {
+    if draft.board().tasks.contains_key(&id) {
+        task::cancel(draft, id, reason)?;
+    }
+    Ok(())
+}
+
+fn shorten(text: &str) -> String {
+    text.chars().take(300).collect()
+}

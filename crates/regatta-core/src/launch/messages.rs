@@ -1,0 +1,222 @@
+//! Descriptions of a launch for people. A member on a secondary lane "attaches"; the word
+//! "bootstrap" is only for the primary lane.
+
+use crate::board::Board;
+use crate::lane;
+use crate::reconcile::{self, LaneKnowledge};
+use crate::team::{self, Team};
+
+use super::{
+    LaunchEntry, LaunchOutcome, LaunchPhase, MemberCauseKind, MemberState, TeamLaunch,
+    latest_launch,
+};
+
+/// Returns a member's state in a few words.
+pub fn describe(entry: &LaunchEntry) -> String {
+    let aside = entry.is_on_secondary_lane();
+    let unknown = entry.lane.is_none();
+    match entry.state {
+        MemberState::Queued if entry.lead => "waiting to start".to_owned(),
+        MemberState::Queued if aside => "waiting to attach, once the lead is up".to_owned(),
+        MemberState::Queued => "waiting to start".to_owned(),
+        MemberState::Starting | MemberState::PendingBootstrap if aside => {
+            "still attaching".to_owned()
+        }
+        MemberState::Starting | MemberState::PendingBootstrap if unknown => {
+            "reconciling".to_owned()
+        }
+        MemberState::Starting => "starting".to_owned(),
+        MemberState::PendingBootstrap => "joining".to_owned(),
+        MemberState::PendingPermission if aside => {
+            "still attaching: it waits for your permission".to_owned()
+        }
+        MemberState::PendingPermission => "joining: it waits for your permission".to_owned(),
+        MemberState::Alive => "alive".to_owned(),
+        MemberState::FailedToStart => format!("did not start{}", describe_cause(entry)),
+        MemberState::Skipped => format!("left out{}", describe_cause(entry)),
+        MemberState::Degraded
+            if entry
+                .cause
+                .as_ref()
+                .is_some_and(|it| it.kind == MemberCauseKind::LaneUnknown) =>
+        {
+            format!("reconciling{}", describe_cause(entry))
+        }
+        MemberState::Degraded => format!("down{}", describe_cause(entry)),
+        MemberState::Stopped => "stopped".to_owned(),
+    }
+}
+
+/// Returns the cause of a member's state as the end of a sentence.
+fn describe_cause(entry: &LaunchEntry) -> String {
+    entry
+        .cause
+        .as_ref()
+        .map(|it| format!(": {}", it.text))
+        .unwrap_or_default()
+}
+
+/// Returns a launch's state in one sentence.
+pub(super) fn headline(launch: &TeamLaunch, lost: Option<&str>) -> String {
+    if let Some(lost) = lost {
+        return format!("degraded: {lost}; relaunch it");
+    }
+    let up = launch
+        .members
+        .iter()
+        .filter(|it| it.state == MemberState::Alive)
+        .count();
+    let count = format!("{up} of {} alive", launch.members.len());
+    if launch.stopping.is_some() {
+        return format!("stopping, {count}");
+    }
+    let named = |them: Vec<&LaunchEntry>, what: &str| {
+        let names: Vec<&str> = them.iter().take(3).map(|it| it.name.as_str()).collect();
+        let more = if them.len() > 3 {
+            format!(" and {} more", them.len() - 3)
+        } else {
+            String::new()
+        };
+        let verb = if them.len() == 1 { "is" } else { "are" };
+        format!("{}{more} {verb} {what}", names.join(", "))
+    };
+    let all = |pick: &dyn Fn(&LaunchEntry) -> bool| {
+        launch
+            .members
+            .iter()
+            .filter(|it| pick(it))
+            .collect::<Vec<_>>()
+    };
+    let mut parts = vec![count];
+    let aside = all(&|it| it.state.is_pending() && it.is_on_secondary_lane());
+    let own = all(&|it| it.state.is_pending() && !it.is_on_secondary_lane());
+    let failed = all(&|it| matches!(it.state, MemberState::FailedToStart | MemberState::Degraded));
+    let skipped = all(&|it| it.state == MemberState::Skipped);
+    if up == 0
+        && launch
+            .members
+            .iter()
+            .any(|it| it.state == MemberState::Stopped)
+        && launch.phase() != LaunchPhase::Active
+    {
+        parts = vec!["stopped".to_owned()];
+    }
+    for (them, what) in [
+        (own, "starting"),
+        (aside, "still attaching"),
+        (failed, "down"),
+        (skipped, "left out"),
+    ] {
+        if !them.is_empty() {
+            parts.push(named(them, what));
+        }
+    }
+    parts.join("; ")
+}
+
+impl LaunchPhase {
+    /// Returns its name in the API.
+    pub fn name(self) -> &'static str {
+        match self {
+            LaunchPhase::Active => "active",
+            LaunchPhase::Finished => "finished",
+            LaunchPhase::Reconciled => "reconciled",
+        }
+    }
+}
+
+impl LaunchOutcome {
+    /// Returns its name in the API.
+    pub fn name(self) -> &'static str {
+        match self {
+            LaunchOutcome::CleanSuccess => "clean_success",
+            LaunchOutcome::PartialPending => "partial_pending",
+            LaunchOutcome::PartialFailure => "partial_failure",
+            LaunchOutcome::PartialSkipped => "partial_skipped",
+        }
+    }
+}
+
+/// Returns everything about a team's lanes as lines: the requested settings, the planned lanes, the
+/// record in use, and each member's lane, state and evidence.
+pub fn explain(board: &Board, team: &Team) -> Vec<String> {
+    let policy = team::lane_policy(board, team);
+    let (lead, members) = team.planned_members();
+    let mut lines = vec![
+        format!("team {} of project {}", team.name, team.project),
+        "wanted:".to_owned(),
+    ];
+    for member in team.roster() {
+        let word = |name: &str, value: Option<String>| {
+            value.map(|it| format!(" {name} {it}")).unwrap_or_default()
+        };
+        lines.push(format!(
+            "  {} {}: provider {}{}{}{}{}{}{}",
+            if member.name == team.lead.name {
+                "lead"
+            } else {
+                "member"
+            },
+            member.name,
+            team.provider(member),
+            word("backend", member.backend.clone()),
+            word("model", member.model.clone()),
+            word("effort", member.effort.clone()),
+            word(
+                "fast mode",
+                member
+                    .fast_mode
+                    .map(|it| if it { "on" } else { "off" }.to_owned())
+            ),
+            word("environment", member.environment.clone()),
+            word("cwd", member.cwd.clone()),
+        ));
+    }
+    lines.push("lanes by today's policy:".to_owned());
+    match lane::plan(&lead, &members, &policy) {
+        Ok(plan) => lines.extend(
+            lane::explain(&lead, &members, &plan)
+                .into_iter()
+                .map(|it| format!("  {it}")),
+        ),
+        Err(objections) => {
+            lines.extend(
+                objections
+                    .iter()
+                    .map(|it| format!("  refused: {it}; {}", it.hint())),
+            );
+        }
+    }
+    let Some(launch) = latest_launch(board, team) else {
+        lines.push("never launched".to_owned());
+        return lines;
+    };
+    lines.push(format!(
+        "launch {} at revision {}: {} {}",
+        launch.id,
+        launch.revision,
+        launch.phase().name(),
+        launch.outcome().name()
+    ));
+    if let LaneKnowledge::Missing(why) = reconcile::lane_knowledge(team, launch, &policy) {
+        lines.push(format!("  degraded: {why}; relaunch it"));
+    }
+    let names: Vec<&str> = launch
+        .bootstrap_expected_members
+        .iter()
+        .map(|it| it.as_str())
+        .collect();
+    lines.push(format!(
+        "  the primary lane starts with {}",
+        names.join(", ")
+    ));
+    for entry in &launch.members {
+        let lane = entry.lane.as_ref().map_or("lane unknown".to_owned(), |it| {
+            format!("lane {} ({})", it.id, it.owner)
+        });
+        lines.push(format!("  {}: {lane}, {}", entry.name, describe(entry)));
+        lines.extend(entry.notes.iter().map(|it| format!("    {it}")));
+        lines.extend(entry.evidence.iter().map(|it| format!("    {}", it.text)));
+    }
+    lines
+}

@@ -1,0 +1,106 @@
+//! Planning: an agent makes a plan for a goal in words.
+//!
+//! Planning is a mission of one task that reports and changes nothing. The task is recognised by
+//! its duty, never by its subject: a task that somebody called "Plan: x" is an ordinary task.
+
+use serde::{Deserialize, Serialize};
+
+use crate::agent::{self, Agent, Runtime};
+use crate::board::{Board, Draft};
+use crate::graph::PlanStep;
+use crate::ids::{AgentName, MissionId, Now, ProjectName, TaskId};
+use crate::mission::{self, StartMode};
+use crate::refusal::Refusal;
+use crate::task::{self, AddTask, AssignMode, TaskDuty};
+
+/// Maximum length of a goal in bytes.
+pub const MAX_GOAL_BYTES: usize = 8_000;
+/// Maximum number of characters of a goal in the subject of its planning task.
+const MAX_GOAL_CHARS_IN_SUBJECT: usize = 190;
+
+/// A request for a plan; see [`ask`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PlanRequest {
+    pub project: ProjectName,
+    pub goal: String,
+    pub planner: AgentName,
+    /// The planner's instructions: the goal and the format of a plan.
+    pub brief: String,
+    /// A scripted planner's steps, as JSON.
+    pub script: Option<String>,
+}
+
+/// Returns whether an agent can make plans: Regatta starts its program, and it does not exist for
+/// one mission alone.
+pub fn can_plan(agent: &Agent) -> bool {
+    !matches!(agent.runtime, Runtime::Outside) && agent.derived_from.is_none()
+}
+
+/// Returns the agents that can make plans.
+pub fn planners(board: &Board) -> impl Iterator<Item = &AgentName> {
+    board
+        .agents
+        .values()
+        .filter(|it| can_plan(it))
+        .map(|it| &it.name)
+}
+
+/// Returns the title of a goal's plan, which is the goal's first line.
+pub fn title(goal: &str) -> String {
+    task::one_line(goal, MAX_GOAL_CHARS_IN_SUBJECT)
+}
+
+/// Starts a mission in which an agent makes a plan for a goal.
+pub(crate) fn request_plan(
+    draft: &mut Draft,
+    ask: PlanRequest,
+    now: Now,
+) -> Result<(MissionId, TaskId), Refusal> {
+    let goal = ask.goal.trim();
+    if goal.is_empty() || goal.len() > MAX_GOAL_BYTES {
+        return Err(Refusal::invalid(
+            format!("a goal has 1 to {MAX_GOAL_BYTES} bytes"),
+            "write the rest into a file of the repository, and name the file",
+        ));
+    }
+    let planner = agent::find(draft.board(), &ask.planner)?;
+    if !can_plan(planner) {
+        let why = match &planner.derived_from {
+            Some(of) => format!("{} is a copy of {of} for one mission", planner.name),
+            None => format!("{} is started outside of Regatta", planner.name),
+        };
+        return Err(Refusal::invalid(
+            format!("{why} and cannot make plans"),
+            "name another planner: regatta agent list",
+        ));
+    }
+    let subject = format!("Plan: {}", title(goal));
+    let start = mission::StartMission {
+        project: ask.project.clone(),
+        title: subject.clone(),
+        agents: vec![ask.planner.clone()],
+        team: None,
+        max_workers: 1,
+        mode: StartMode::Flow,
+        isolate: false,
+        wave_commits: false,
+        serial: vec![],
+        budget: Default::default(),
+    };
+    let mission = mission::start(draft, start, now)?;
+    let add = AddTask {
+        script: ask.script,
+        ..AddTask::new_report(ask.project, &subject, ask.brief)
+    };
+    let task = task::add(draft, add, Some((mission, PlanStep::default())), now)?;
+    task::set_duty(
+        draft,
+        task,
+        TaskDuty::Plan {
+            goal: goal.to_owned(),
+        },
+        None,
+    )?;
+    task::assign(draft, task, Some(ask.planner), AssignMode::Queue, now)?;
+    Ok((mission, task))
+}

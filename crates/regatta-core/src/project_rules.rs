@@ -1,0 +1,246 @@
+//! A project's standing rules, which are applied before a start and before a landing.
+//!
+//! They are settings of the project (`[[rule]]`). Before a start only a task's type and manifest
+//! are known; before a landing its diff is known, too. Permissions of agents are a different topic:
+//! see `policy`.
+
+use crate::board::Board;
+use crate::pattern::PathPattern;
+use crate::project::{RuleAction, StandingRule};
+use crate::task::{IssueType, Task};
+
+/// A changed file as rules see it: its path and the added lines.
+#[derive(Clone, Copy, Debug)]
+pub struct ChangedFile<'a> {
+    pub path: &'a str,
+    pub added: &'a [String],
+}
+
+/// A rule that matches, with the matching place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RuleMatch<'a> {
+    pub rule: &'a StandingRule,
+    /// The file, with the added line if the rule looks for text.
+    pub location: Option<String>,
+}
+
+impl RuleMatch<'_> {
+    /// Returns the rule's message in one sentence.
+    pub fn sentence(&self) -> String {
+        let name = if self.rule.name.is_empty() {
+            "a rule"
+        } else {
+            &self.rule.name
+        };
+        let says = if self.rule.message.is_empty() {
+            "no reason is given"
+        } else {
+            self.rule.message.trim()
+        };
+        match &self.location {
+            Some(at) => format!("{name}: {says} ({at})"),
+            None => format!("{name}: {says}"),
+        }
+    }
+}
+
+/// Returns whether a rule applies to this type of task.
+fn applies_to_type(rule: &StandingRule, issue_type: IssueType) -> bool {
+    rule.action != RuleAction::Ignore && (rule.types.is_empty() || rule.types.contains(&issue_type))
+}
+
+/// Returns the rules that match a task by its type and manifest alone. A rule that looks for text
+/// matches by its files, so that workers on those files see it. Such a rule can block only at the
+/// landing.
+pub fn rules_at_start<'a>(
+    rules: &'a [StandingRule],
+    issue_type: IssueType,
+    files: &[PathPattern],
+) -> Vec<RuleMatch<'a>> {
+    let touches = |rule: &StandingRule| {
+        rule.files.is_empty()
+            || files
+                .iter()
+                .any(|file| rule.files.iter().any(|it| it.overlaps(file)))
+    };
+    rules
+        .iter()
+        .filter(|it| applies_to_type(it, issue_type) && touches(it))
+        .map(|rule| RuleMatch {
+            rule,
+            location: None,
+        })
+        .collect()
+}
+
+/// Returns the rules that match a change by its files and, for rules that look for text, by its
+/// added lines.
+pub fn rules_at_landing<'a>(
+    rules: &'a [StandingRule],
+    issue_type: IssueType,
+    changed: &[ChangedFile<'_>],
+) -> Vec<RuleMatch<'a>> {
+    let met = |rule: &'a StandingRule| {
+        let theirs =
+            |path: &str| rule.files.is_empty() || rule.files.iter().any(|it| it.matches(path));
+        let mut files = changed.iter().filter(|it| theirs(it.path));
+        match &rule.pattern {
+            Some(text) => files.find_map(|file| {
+                let line = file.added.iter().find(|it| it.contains(text.as_str()))?;
+                let line: String = line.trim().chars().take(120).collect();
+                Some(RuleMatch {
+                    rule,
+                    location: Some(format!("{}: {line}", file.path)),
+                })
+            }),
+            // A rule that matches by type alone was applied before the start.
+            None if rule.files.is_empty() => None,
+            None => files.next().map(|file| RuleMatch {
+                rule,
+                location: Some(file.path.to_owned()),
+            }),
+        }
+    };
+    rules
+        .iter()
+        .filter(|it| applies_to_type(it, issue_type))
+        .filter_map(met)
+        .collect()
+}
+
+/// Returns whether any rule looks for text, so that the lines of the diff are needed.
+pub fn has_text_rule(rules: &[StandingRule]) -> bool {
+    rules
+        .iter()
+        .any(|it| it.action != RuleAction::Ignore && it.pattern.is_some())
+}
+
+/// Returns the message of a standing rule that blocks the start of a task, if there is one.
+pub fn blocking_rule(board: &Board, task: &Task) -> Option<String> {
+    let rules = &board.projects.get(&task.project)?.settings.rule;
+    if rules.is_empty() {
+        return None;
+    }
+    let met = rules_at_start(rules, task.issue_type, &task.files);
+    let first = met
+        .iter()
+        .find(|it| it.rule.action == RuleAction::Block && it.rule.pattern.is_none())?;
+    Some(format!(
+        "a standing rule holds it, {}; change the task or the rule",
+        first.sentence()
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rule(
+        types: &[IssueType],
+        files: &[&str],
+        pattern: Option<&str>,
+        action: RuleAction,
+    ) -> StandingRule {
+        StandingRule {
+            name: "no-print".into(),
+            message: "use the log".into(),
+            types: types.to_vec(),
+            files: files
+                .iter()
+                .map(|it| PathPattern::new(it).unwrap())
+                .collect(),
+            pattern: pattern.map(str::to_owned),
+            action,
+        }
+    }
+
+    #[test]
+    fn at_a_start_standing_rules_match_by_type_and_manifest() {
+        use IssueType::{Docs, Feature};
+        let check = |rule: StandingRule, issue_type, files: &[&str], met: bool| {
+            let files: Vec<_> = files
+                .iter()
+                .map(|it| PathPattern::new(it).unwrap())
+                .collect();
+            let rules = [rule];
+            assert_eq!(
+                !rules_at_start(&rules, issue_type, &files).is_empty(),
+                met,
+                "{rules:?} {files:?}"
+            );
+        };
+        let warn = RuleAction::Warn;
+        check(rule(&[], &[], None, warn), Feature, &["src/a.rs"], true);
+        check(
+            rule(&[Docs], &[], None, warn),
+            Feature,
+            &["src/a.rs"],
+            false,
+        );
+        check(
+            rule(&[Feature], &["src/**"], None, warn),
+            Feature,
+            &["src/a.rs"],
+            true,
+        );
+        check(
+            rule(&[], &["src/db/*"], None, warn),
+            Feature,
+            &["src/**"],
+            true,
+        );
+        check(
+            rule(&[], &["docs/**"], None, warn),
+            Feature,
+            &["src/**"],
+            false,
+        );
+        check(
+            rule(&[], &["src/**"], Some("print"), warn),
+            Feature,
+            &["src/a.rs"],
+            true,
+        );
+        check(
+            rule(&[], &["src/**"], None, RuleAction::Ignore),
+            Feature,
+            &["src/a.rs"],
+            false,
+        );
+        check(rule(&[], &["src/**"], None, warn), Feature, &[], false);
+    }
+
+    #[test]
+    fn at_a_landing_standing_rules_match_by_the_diff() {
+        let added = ["let x = 1;".to_owned(), "  print!(x);".to_owned()];
+        let change = [ChangedFile {
+            path: "src/a.rs",
+            added: &added,
+        }];
+        let check = |rule: StandingRule, at: Option<&str>| {
+            let rules = [rule];
+            let met = rules_at_landing(&rules, IssueType::Bug, &change);
+            assert_eq!(
+                met.first()
+                    .map(|it| it.location.clone().unwrap_or_default())
+                    .as_deref(),
+                at
+            );
+        };
+        let block = RuleAction::Block;
+        check(
+            rule(&[], &[], Some("print!"), block),
+            Some("src/a.rs: print!(x);"),
+        );
+        check(
+            rule(&[], &["src/**"], Some("print!"), block),
+            Some("src/a.rs: print!(x);"),
+        );
+        check(rule(&[], &["web/**"], Some("print!"), block), None);
+        check(rule(&[IssueType::Docs], &[], Some("print!"), block), None);
+        check(rule(&[], &[], Some("panic!"), block), None);
+        check(rule(&[], &["src/*"], None, block), Some("src/a.rs"));
+        check(rule(&[], &[], None, block), None);
+        check(rule(&[], &[], Some("print!"), RuleAction::Ignore), None);
+    }
+}

@@ -1,0 +1,330 @@
+//! Parked providers and agents: their limit is used up, or somebody must sign in or fix a setting.
+//!
+//! Parking does not count as a failed attempt. A limit ends by itself; a missing sign-in waits for
+//! a person.
+
+use serde::{Deserialize, Serialize};
+
+use crate::agent::Agent;
+use crate::agent_protocol::FailureClass;
+use crate::board::{Board, Draft};
+use crate::event::{Event, facts};
+use crate::ids::{AgentName, Now};
+use crate::inbox::Snooze;
+use crate::refusal::{Refusal, seconds};
+
+/// A provider, agent or bridge that takes no new work.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct ProviderOutage {
+    /// The provider's name, `agent:NAME`, or `bridge:SERVICE:AGENT`.
+    pub name: String,
+    pub class: FailureClass,
+    pub reason: String,
+    /// Time at which it resumes, on the fleet clock; `None` if a person must act.
+    #[serde(rename = "until_at")]
+    pub deadline_fleet_ms: Option<u64>,
+    #[serde(rename = "since_wall")]
+    pub since_unix_ms: u64,
+    /// Number of consecutive limits without a known end.
+    pub times: u32,
+    /// It takes work again, but the last limit had no known end and none of its work has succeeded
+    /// since. `times` therefore keeps counting.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    #[serde(rename = "over")]
+    pub has_resumed: bool,
+    /// Time until which somebody postponed its inbox item.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub snoozed: Option<Snooze>,
+}
+
+facts! {
+    ProviderParked { parked: ProviderOutage }
+    ProviderFreed { name: String, remembered: Option<u32> }
+}
+
+/// First delay for a limit without a known end: a minute. It doubles each time until some work
+/// succeeds, up to [`MAX_DELAY_MS`].
+const FIRST_DELAY_MS: u64 = 60_000;
+/// Maximum delay for a limit without a known end.
+const MAX_DELAY_MS: u64 = 30 * 60_000;
+
+/// Returns the name under which an agent's problem is parked: its provider's for limits, which are
+/// shared, and otherwise its own.
+pub fn parked_name(agent: &Agent, class: FailureClass) -> String {
+    match (&agent.provider, class) {
+        (Some(provider), FailureClass::RateLimit | FailureClass::Overloaded) => provider.clone(),
+        _ => format!("agent:{}", agent.name),
+    }
+}
+
+/// Returns the record that keeps an agent from taking work, if there is one.
+pub fn find_parked<'a>(board: &'a Board, agent: &Agent) -> Option<&'a ProviderOutage> {
+    let parked = |name: &str| {
+        board
+            .parked
+            .get(name)
+            .map(|it| &**it)
+            .filter(|it| !it.has_resumed)
+    };
+    parked(&format!("agent:{}", agent.name)).or_else(|| agent.provider.as_deref().and_then(parked))
+}
+
+/// Describes the reason in a sentence.
+pub fn describe(parked: &ProviderOutage, now: Now) -> String {
+    match parked.deadline_fleet_ms {
+        Some(at) => format!(
+            "{} is rate-limited for {} more: {}",
+            parked.name,
+            seconds(at.saturating_sub(now.fleet_ms)),
+            parked.reason
+        ),
+        None => {
+            let agent = parked.name.strip_prefix("agent:").unwrap_or(&parked.name);
+            format!(
+                "{agent} {}: {}; fix that, then: regatta resume {agent}",
+                describe_class(parked.class),
+                short_reason(parked)
+            )
+        }
+    }
+}
+
+/// Returns the description of a problem that needs a person.
+pub(crate) fn describe_class(class: FailureClass) -> &'static str {
+    if class == FailureClass::Auth {
+        "is not signed in"
+    } else {
+        "cannot work as it is set up"
+    }
+}
+
+/// Returns the first line of a parked agent's reason, without a final period.
+fn short_reason(parked: &ProviderOutage) -> &str {
+    parked
+        .reason
+        .lines()
+        .next()
+        .unwrap_or_default()
+        .trim_end_matches('.')
+}
+
+/// Describes several agents that wait for a person for the same reason.
+pub fn describe_all(parked: &[&ProviderOutage]) -> String {
+    let Some(first) = parked.first() else {
+        return String::new();
+    };
+    let names: Vec<&str> = parked
+        .iter()
+        .map(|parked| parked.name.strip_prefix("agent:").unwrap_or(&parked.name))
+        .collect();
+    let obstacle = if first.class == FailureClass::Auth {
+        "are not signed in"
+    } else {
+        "cannot work as they are set up"
+    };
+    let few = if names.len() > 3 {
+        format!("{} agents", names.len())
+    } else {
+        names.join(", ")
+    };
+    format!(
+        "{few} {obstacle}: {}; fix that, then: regatta resume {}",
+        short_reason(first),
+        names.join(" ")
+    )
+}
+
+/// Parks an agent, or its provider if a limit is the cause.
+pub(crate) fn park(
+    draft: &mut Draft,
+    agent: &Agent,
+    class: FailureClass,
+    until_wall: Option<u64>,
+    reason: &str,
+    now: Now,
+) {
+    let name = parked_name(agent, class);
+    let before = draft.board().parked.get(&name).cloned();
+    let limit = matches!(class, FailureClass::RateLimit | FailureClass::Overloaded);
+    let times = before.as_ref().map_or(0, |it| it.times) + u32::from(limit && until_wall.is_none());
+    let before = before.filter(|it| !it.has_resumed);
+    let until_at = match (class, until_wall) {
+        (FailureClass::RateLimit | FailureClass::Overloaded, Some(wall)) => {
+            Some(now.fleet_ms + wall.saturating_sub(now.unix_ms).max(1_000))
+        }
+        (FailureClass::RateLimit | FailureClass::Overloaded, None) => Some(
+            now.fleet_ms + (FIRST_DELAY_MS << times.saturating_sub(1).min(8)).min(MAX_DELAY_MS),
+        ),
+        _ => None,
+    };
+    // Already parked without a later known end, so it is the same limit.
+    if let (Some(before), None, true) = (&before, until_wall, limit)
+        && before.class == class
+    {
+        return;
+    }
+    // Several agents of one provider run into the same limit. The latest end counts and is recorded
+    // once.
+    if let Some(before) = before
+        && before.class == class
+        && (before.deadline_fleet_ms.is_none() || before.deadline_fleet_ms >= until_at)
+    {
+        return;
+    }
+    let parked = ProviderOutage {
+        name,
+        class,
+        reason: reason.to_owned(),
+        deadline_fleet_ms: until_at,
+        since_unix_ms: now.unix_ms,
+        times,
+        has_resumed: false,
+        snoozed: None,
+    };
+    draft.record(Event::ProviderParked(ProviderParked { parked }));
+}
+
+/// Parks a bridge whose service rejects its credential, until a person fixes it. A repeated reason
+/// is ignored. A new reason replaces the old one but keeps its start.
+pub(crate) fn park_bridge(draft: &mut Draft, name: String, reason: &str, now: Now) {
+    let before = draft.board().parked.get(&name).cloned();
+    if before.as_ref().is_some_and(|it| it.reason == reason) {
+        return;
+    }
+    let parked = ProviderOutage {
+        name,
+        class: FailureClass::Auth,
+        reason: reason.to_owned(),
+        deadline_fleet_ms: None,
+        since_unix_ms: before.as_ref().map_or(now.unix_ms, |it| it.since_unix_ms),
+        times: 0,
+        has_resumed: false,
+        snoozed: before.and_then(|it| it.snoozed),
+    };
+    draft.record(Event::ProviderParked(ProviderParked { parked }));
+}
+
+/// Removes the record of a bridge whose credential works again.
+pub(crate) fn release_bridge(draft: &mut Draft, name: String) {
+    if draft.board().parked.contains_key(&name) {
+        draft.record(Event::ProviderFreed(ProviderFreed {
+            name,
+            remembered: None,
+        }));
+    }
+}
+
+/// Resumes a provider whose limit has ended.
+pub fn expire(draft: &mut Draft, name: &str, now: Now) {
+    let over = |it: &&std::sync::Arc<ProviderOutage>| {
+        it.deadline_fleet_ms.is_some_and(|at| at <= now.fleet_ms)
+    };
+    if let Some(parked) = draft.board().parked.get(name).filter(over) {
+        let remembered = Some(parked.times).filter(|it| *it > 0);
+        draft.record(Event::ProviderFreed(ProviderFreed {
+            name: name.to_owned(),
+            remembered,
+        }));
+    }
+}
+
+/// Forgets past limits without a known end, because the agent's work has succeeded since.
+pub(crate) fn on_work_succeeded(draft: &mut Draft, agent: &AgentName) {
+    let Some(agent) = draft.board().agents.get(agent) else {
+        return;
+    };
+    let name = parked_name(agent, FailureClass::RateLimit);
+    if draft
+        .board()
+        .parked
+        .get(&name)
+        .is_some_and(|it| it.has_resumed)
+    {
+        draft.record(Event::ProviderFreed(ProviderFreed {
+            name,
+            remembered: None,
+        }));
+    }
+}
+
+/// Removes an agent's own record, but not its provider's, because the agent is started anew.
+pub(crate) fn clear_own_outage(draft: &mut Draft, agent: &AgentName) {
+    let name = format!("agent:{agent}");
+    if draft.board().parked.contains_key(&name) {
+        draft.record(Event::ProviderFreed(ProviderFreed {
+            name,
+            remembered: None,
+        }));
+    }
+}
+
+/// Resumes an agent and its provider, because a person asked.
+pub fn resume(draft: &mut Draft, name: &AgentName) -> Result<(), Refusal> {
+    let board = draft.board();
+    let is_provider = !board.agents.contains_key(name) && board.parked.contains_key(name.as_str());
+    let lanes = if is_provider {
+        [Some(name.to_string()), None]
+    } else {
+        [
+            Some(format!("agent:{name}")),
+            crate::agent::find(board, name)?.provider.clone(),
+        ]
+    };
+    for lane in lanes.into_iter().flatten() {
+        if draft.board().parked.contains_key(&lane) {
+            draft.record(Event::ProviderFreed(ProviderFreed {
+                name: lane,
+                remembered: None,
+            }));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn agents_with_the_same_fault_are_described_together() {
+        let parked = |name: &str, class| ProviderOutage {
+            name: format!("agent:{name}"),
+            class,
+            reason: "no model opus-5.".into(),
+            deadline_fleet_ms: None,
+            since_unix_ms: 0,
+            times: 0,
+            has_resumed: false,
+            snoozed: None,
+        };
+        let now = Now {
+            fleet_ms: 0,
+            unix_ms: 0,
+        };
+        let one = parked("amy", FailureClass::BadConfig);
+        assert_eq!(
+            describe(&one, now),
+            "amy cannot work as it is set up: no model opus-5; fix that, then: regatta resume amy"
+        );
+        assert!(
+            describe(&parked("amy", FailureClass::Auth), now)
+                .starts_with("amy is not signed in: no model")
+        );
+        let names = ["amy", "bob", "cid", "dan"];
+        let all: Vec<ProviderOutage> = names
+            .iter()
+            .map(|name| parked(name, FailureClass::BadConfig))
+            .collect();
+        let all: Vec<&ProviderOutage> = all.iter().collect();
+        assert_eq!(
+            describe_all(&all[..2]),
+            "amy, bob cannot work as they are set up: no model opus-5; fix that, then: regatta \
+            resume amy bob"
+        );
+        assert!(
+            describe_all(&all).starts_with("4 agents cannot work as they are set up: no model")
+        );
+        assert!(describe_all(&all).ends_with("regatta resume amy bob cid dan"));
+    }
+}

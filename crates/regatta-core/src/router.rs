@@ -1,0 +1,621 @@
+//! The router: finds the request in a message of a project's channel. It is plain code, so routing
+//! costs no tokens.
+//!
+//! Messages are handled one by one, in their order and once each. A message that was already
+//! handled is ignored when it is delivered again. While somebody holds `respond://<project>-dev`,
+//! messages wait until that claim is free.
+
+use serde::{Deserialize, Serialize};
+
+use crate::board::{Board, Draft};
+use crate::bus::{self, Message};
+use crate::claim;
+use crate::command::Actor;
+use crate::event::{Event, facts};
+use crate::ids::{Label, MessageId, Now, ProjectName, TaskId};
+use crate::lead::{self, LeadRequest, LeadSubject};
+use crate::pattern::Uri;
+use crate::project::{Project, TriagePolicy};
+use crate::refusal::Refusal;
+use crate::thread_answers::{self, QuestionEffort, QuestionRequest, QuestionThread};
+
+/// The state of a project's router.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(default)]
+pub struct RouterState {
+    /// The last handled message. All earlier ones are handled, too, except those in `waiting`.
+    #[serde(rename = "handled")]
+    pub last_handled: MessageId,
+    /// Messages that arrived while somebody else held the claim to answer.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub waiting: Vec<Message>,
+    /// Question threads that may get follow-ups, the latest last.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub threads: Vec<QuestionThread>,
+}
+
+impl RouterState {
+    pub(crate) fn is_default(&self) -> bool {
+        *self == RouterState::default()
+    }
+}
+
+facts! {
+    /// A message waits until the router may answer.
+    MessageQueued { project: ProjectName, message: Message }
+    /// A message was handled; `what` is the kind of its request.
+    MessageHandled { project: ProjectName, message: MessageId, what: String }
+}
+
+/// Maximum number of waiting messages; more would be a flood.
+const MAX_WAITING: usize = 500;
+/// Maximum number of leads that one message starts.
+const MAX_LEADS_PER_MESSAGE: u32 = 10;
+
+/// Labels of messages between agents and tools. Messages with these labels are never requests.
+const COORDINATION_LABELS: [&str; 16] = [
+    "answer",
+    "answer:failed",
+    "claim",
+    "done",
+    "escalation",
+    "feedback",
+    "handoff",
+    "hook",
+    "merge",
+    "mission:cancelled",
+    "mission:done",
+    "mission:lost",
+    "release",
+    "review",
+    "spawn-ack",
+    "status",
+];
+
+/// The request in a message.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum RouterCommand<'a> {
+    /// `!dev [n] [task or words]`
+    Dev {
+        count: u32,
+        task: Option<TaskId>,
+        words: &'a str,
+    },
+    /// `!mission words`
+    Mission(&'a str),
+    /// `!leads [n]`
+    Leads(Option<u32>),
+    /// `!task words`
+    Task(&'a str),
+    Question(QuestionRequest<'a>),
+    Help,
+    /// An unknown or incomplete command, with the reply.
+    Unclear(String),
+    PlainText(&'a str),
+}
+
+/// Parses a message. Case and spacing are lenient, the rest is strict.
+pub(crate) fn parse<'a>(text: &'a str, base: &str) -> RouterCommand<'a> {
+    let text = without_address(text.trim(), base);
+    let lower = text.to_ascii_lowercase();
+    if lower.strip_prefix("q:").is_some() {
+        return parse_question(text[2..].trim(), QuestionEffort::Low, None, "q:");
+    }
+    let Some(rest) = text.strip_prefix('!') else {
+        return RouterCommand::PlainText(text);
+    };
+    let rest = rest.trim_start();
+    let end = rest
+        .find(|it: char| !it.is_ascii_alphanumeric())
+        .unwrap_or(rest.len());
+    let (word, mut words) = rest.split_at(end);
+    let word = word.to_ascii_lowercase();
+    let mut model = None;
+    if let Some(inner) = words.strip_prefix('(') {
+        let Some((name, after)) = inner.split_once(')') else {
+            return RouterCommand::Unclear(format!(
+                "`!{word}(` names a model and does not close: write `!q(opus) …`"
+            ));
+        };
+        (model, words) = (Some(name.trim().to_owned()), after);
+    }
+    // `!q?` and `!dev:` are meant as `!q` and `!dev`.
+    let words = words.trim_start_matches([':', ',']).trim();
+    if let Some(model) = &model
+        && (model.is_empty()
+            || model.len() > 100
+            || model.contains(|it: char| it.is_whitespace() || it.is_control()))
+    {
+        return RouterCommand::Unclear("a model's name is one word: write `!q(opus) …`".into());
+    }
+    if model.is_some() && !matches!(word.as_str(), "q" | "qq" | "bigq" | "oneshot") {
+        return RouterCommand::Unclear(format!("`!{word}` takes no model: only questions do"));
+    }
+    match word.as_str() {
+        "dev" => parse_dev(words),
+        "mission" if words.is_empty() => RouterCommand::Unclear(
+            "name the goal of the mission: `!mission Add rate limits`".into(),
+        ),
+        "mission" => RouterCommand::Mission(words),
+        "leads" if words.is_empty() => RouterCommand::Leads(None),
+        "leads" => match words.parse::<u32>() {
+            Ok(count) if (1..=MAX_LEADS_PER_MESSAGE).contains(&count) => {
+                RouterCommand::Leads(Some(count))
+            }
+            _ => RouterCommand::Unclear(format!(
+                "`!leads` takes a number from 1 to {MAX_LEADS_PER_MESSAGE}, or nothing to list \
+                the leads"
+            )),
+        },
+        "task" | "bead" if words.is_empty() => {
+            RouterCommand::Unclear("describe the task: `!task Fix the typo in README`".into())
+        }
+        "task" | "bead" => RouterCommand::Task(words),
+        "q" => parse_question(words, QuestionEffort::Low, model, "!q"),
+        "qq" => parse_question(words, QuestionEffort::Medium, model, "!qq"),
+        "bigq" => parse_question(words, QuestionEffort::High, model, "!bigq"),
+        "oneshot" => match parse_question(words, QuestionEffort::Medium, model, "!oneshot") {
+            RouterCommand::Question(it) => RouterCommand::Question(QuestionRequest {
+                takes_one_answer: true,
+                ..it
+            }),
+            other => other,
+        },
+        "help" => RouterCommand::Help,
+        // `!nohooks` and similar words are for hooks. `!` alone and `!!!` are not commands either.
+        "" | "nohooks" | "nochanhooks" | "noathooks" => RouterCommand::PlainText(text),
+        other => {
+            let other: String = other.chars().take(40).collect();
+            RouterCommand::Unclear(format!("`!{other}` is not a command"))
+        }
+    }
+}
+
+/// Removes a leading `@shop-dev`, because the router handles messages to the project's agent.
+fn without_address<'a>(text: &'a str, base: &str) -> &'a str {
+    let rest = text.strip_prefix('@').and_then(|it| it.strip_prefix(base));
+    match rest {
+        Some(rest) if rest.starts_with(|it: char| it.is_whitespace() || it == ':' || it == ',') => {
+            rest.trim_start_matches([':', ',']).trim()
+        }
+        _ => text,
+    }
+}
+
+/// Returns a question, or a reply if its text is empty.
+fn parse_question<'a>(
+    text: &'a str,
+    effort: QuestionEffort,
+    model: Option<String>,
+    word: &str,
+) -> RouterCommand<'a> {
+    match text {
+        "" => RouterCommand::Unclear(format!(
+            "add the question: `{word} Where is the login checked?`"
+        )),
+        text => RouterCommand::Question(QuestionRequest {
+            text,
+            effort,
+            model,
+            takes_one_answer: false,
+        }),
+    }
+}
+
+/// Parses the arguments of `!dev`.
+fn parse_dev(words: &str) -> RouterCommand<'_> {
+    let (first, after) = words.split_once(char::is_whitespace).unwrap_or((words, ""));
+    let (count, words) = match first.parse::<u32>() {
+        Ok(count) if (1..=MAX_LEADS_PER_MESSAGE).contains(&count) => (count, after.trim()),
+        Ok(_) => {
+            return RouterCommand::Unclear(format!(
+                "`!dev` starts 1 to {MAX_LEADS_PER_MESSAGE} leads"
+            ));
+        }
+        Err(_) => (1, words),
+    };
+    let one = words.split_whitespace().count() == 1;
+    let task = words
+        .parse::<TaskId>()
+        .ok()
+        .filter(|_| one && words.starts_with(['T', 't']));
+    match task {
+        Some(_) if count > 1 => RouterCommand::Unclear("a task can have only one lead".into()),
+        Some(_) => RouterCommand::Dev {
+            count,
+            task,
+            words: "",
+        },
+        None => RouterCommand::Dev {
+            count,
+            task: None,
+            words,
+        },
+    }
+}
+
+const HELP_TEXT: &str = "Commands: `!mission GOAL` gives a goal to a lead. `!dev` starts a lead \
+    for the waiting tasks, `!dev T7` \
+    for one task, `!dev TEXT` for a goal, and `!dev 2` starts two leads. `!leads` lists the leads, \
+    `!leads 3` brings their \
+    number to three. `!task TEXT` puts a task into the backlog. `!q`, `!qq` and `!bigq QUESTION` \
+    answer here with low, medium \
+    or high effort, `!q(MODEL)` with that model; reply to continue, or use `!oneshot` for a single \
+    answer. Any other message \
+    is answered, made a task, or handed to a lead.";
+
+/// Handles or queues a message, if it may be a request. A repeated delivery is ignored.
+pub(crate) fn on_message(
+    draft: &mut Draft,
+    project: &ProjectName,
+    message: &Message,
+    now: Now,
+) -> Result<(), Refusal> {
+    let Some(found) = draft.board().projects.get(project).cloned() else {
+        return Ok(());
+    };
+    if message.id <= found.router_state.last_handled
+        || found
+            .router_state
+            .waiting
+            .iter()
+            .any(|it| it.id == message.id)
+    {
+        return Ok(());
+    }
+    if !may_request(&found, message) {
+        return Ok(());
+    }
+    if !found.router_state.waiting.is_empty() || !is_free(draft, project, now) {
+        if found.router_state.waiting.len() >= MAX_WAITING {
+            let text = format!(
+                "{MAX_WAITING} messages are already waiting, so this one was dropped. Send it \
+                again later."
+            );
+            return reply(draft, message, text, now);
+        }
+        draft.record(Event::MessageQueued(MessageQueued {
+            project: project.clone(),
+            message: message.clone(),
+        }));
+        return Ok(());
+    }
+    handle(draft, &found, message, now)
+}
+
+/// Handles waiting messages while nobody else holds the claim to answer.
+pub(crate) fn handle_waiting(
+    draft: &mut Draft,
+    project: &ProjectName,
+    now: Now,
+) -> Result<(), Refusal> {
+    loop {
+        let Some(found) = draft.board().projects.get(project).cloned() else {
+            return Ok(());
+        };
+        let Some(next) = found.router_state.waiting.first().cloned() else {
+            return Ok(());
+        };
+        if !is_free(draft, project, now) {
+            return Ok(());
+        }
+        handle(draft, &found, &next, now)?;
+    }
+}
+
+/// Returns the projects with waiting messages whose claim to answer is among these freed URIs.
+pub(crate) fn projects_freed(board: &Board, uris: &[Uri]) -> Vec<ProjectName> {
+    let waits = |it: &&std::sync::Arc<Project>| {
+        !it.router_state.waiting.is_empty()
+            && answer_claim_uri(&it.name).is_some_and(|uri| uris.contains(&uri))
+    };
+    board
+        .projects
+        .values()
+        .filter(waits)
+        .map(|it| it.name.clone())
+        .collect()
+}
+
+/// Returns the URI that an agent claims while it answers for a project.
+fn answer_claim_uri(project: &ProjectName) -> Option<Uri> {
+    Uri::new(&format!("respond://{project}-dev")).ok()
+}
+
+/// Returns whether nobody else holds the claim to answer.
+fn is_free(draft: &Draft, project: &ProjectName, now: Now) -> bool {
+    let uri = answer_claim_uri(project);
+    uri.is_none_or(|it| {
+        claim::conflicting_holders(draft, &[it], claim::ClaimMode::Exclusive, None, now).is_empty()
+    })
+}
+
+/// Returns whether a message is from somebody who may make requests, and is not coordination
+/// between agents.
+fn may_request(project: &Project, message: &Message) -> bool {
+    let may = match &message.sender {
+        Actor::Person(_) => true,
+        Actor::Agent(name) => project.settings.router.from.contains(name),
+        Actor::Regatta => false,
+    };
+    let coordinates = |it: &Label| {
+        it.as_str().starts_with("coord:") || COORDINATION_LABELS.contains(&it.as_str())
+    };
+    may && !message.labels.iter().any(coordinates)
+}
+
+/// Carries out the request in a message, and replies in its thread. Refusals are posted there, too.
+fn handle(
+    draft: &mut Draft,
+    project: &Project,
+    message: &Message,
+    now: Now,
+) -> Result<(), Refusal> {
+    let base = lead::base_name(&project.name)?;
+    let asked = parse(&message.text, base.as_str());
+    let thread = thread_answers::thread_of(project, message).cloned();
+    let what = request_kind(&asked, thread.is_some(), project.settings.router.triage);
+    draft.record(Event::MessageHandled(MessageHandled {
+        project: project.name.clone(),
+        message: message.id,
+        what: what.to_owned(),
+    }));
+    let done = match asked {
+        RouterCommand::PlainText(_) if thread.is_some() => match thread {
+            Some(thread) => thread_answers::follow_up(draft, project, &thread, message, now),
+            None => Ok(()),
+        },
+        RouterCommand::PlainText(text) => match project.settings.router.triage {
+            TriagePolicy::Off => Ok(()),
+            TriagePolicy::Agent => thread_answers::add_triage(draft, project, message, now),
+            TriagePolicy::Task => thread_answers::add_backlog_task(draft, &project.name, text, now)
+                .and_then(|id| reply(draft, message, format!("{id} is in the backlog"), now)),
+        },
+        RouterCommand::Question(question) => {
+            thread_answers::add_question(draft, project, message, question, now)
+        }
+        RouterCommand::Mission(goal) => {
+            request_mission(draft, project, message, LeadSubject::Goal, goal, now)
+        }
+        RouterCommand::Dev { task: Some(id), .. } => match crate::task::find(draft.board(), id) {
+            Ok(task) => request_mission(
+                draft,
+                project,
+                message,
+                LeadSubject::Task(id),
+                &format!("{id}: {}", task.subject),
+                now,
+            ),
+            Err(refusal) => Err(refusal),
+        },
+        RouterCommand::Dev { count, words, .. } => {
+            request_missions(draft, project, message, (count, words), now)
+        }
+        RouterCommand::Leads(None) => reply(
+            draft,
+            message,
+            list_leads(draft.board(), &project.name),
+            now,
+        ),
+        RouterCommand::Leads(Some(count)) => {
+            let there = lead::led_missions(draft.board(), &project.name).count() as u32;
+            match count.saturating_sub(there) {
+                0 => reply(
+                    draft,
+                    message,
+                    list_leads(draft.board(), &project.name),
+                    now,
+                ),
+                more => request_missions(draft, project, message, (more, ""), now),
+            }
+        }
+        RouterCommand::Task(words) => {
+            thread_answers::add_backlog_task(draft, &project.name, words, now).and_then(|id| {
+                let text = format!(
+                    "{id} is in the backlog. regatta edit {id} --ready --files … makes it ready"
+                );
+                reply(draft, message, text, now)
+            })
+        }
+        RouterCommand::Help => reply(draft, message, HELP_TEXT.to_owned(), now),
+        RouterCommand::Unclear(why) => reply(
+            draft,
+            message,
+            format!("{why}. `!help` lists the commands."),
+            now,
+        ),
+    };
+    match done {
+        Ok(()) => Ok(()),
+        // A refusal becomes a reply, because the message itself was posted in any case.
+        Err(refusal) => reply(
+            draft,
+            message,
+            format!("{}. {}", refusal.message(), refusal.hint()),
+            now,
+        ),
+    }
+}
+
+/// Returns the kind of a request for the log.
+fn request_kind(asked: &RouterCommand<'_>, in_thread: bool, triage: TriagePolicy) -> &'static str {
+    match asked {
+        RouterCommand::PlainText(_) if in_thread => "follow_up",
+        RouterCommand::PlainText(_) if triage == TriagePolicy::Off => "nothing",
+        RouterCommand::PlainText(_) => "triage",
+        RouterCommand::Dev { .. } => "dev",
+        RouterCommand::Mission(_) => "mission",
+        RouterCommand::Leads(_) => "leads",
+        RouterCommand::Task(_) => "task",
+        RouterCommand::Question(_) => "question",
+        RouterCommand::Help => "help",
+        RouterCommand::Unclear(_) => "unclear",
+    }
+}
+
+const BACKLOG_GOAL: &str = "Work through the waiting tasks of the project: take tasks that are \
+    ready and that nobody has \
+    (task_action claim), the most important first, have them done, and report the results.";
+
+/// Requests several missions with a lead, each for a goal or for the backlog.
+fn request_missions(
+    draft: &mut Draft,
+    project: &Project,
+    message: &Message,
+    (count, words): (u32, &str),
+    now: Now,
+) -> Result<(), Refusal> {
+    let (about, goal) = if words.is_empty() {
+        (LeadSubject::Backlog, BACKLOG_GOAL)
+    } else {
+        (LeadSubject::Goal, words)
+    };
+    for _ in 0..count {
+        request_mission(draft, project, message, about, goal, now)?;
+    }
+    Ok(())
+}
+
+/// Requests a mission with a lead, in reply to a message.
+fn request_mission(
+    draft: &mut Draft,
+    project: &Project,
+    message: &Message,
+    about: LeadSubject,
+    goal: &str,
+    now: Now,
+) -> Result<(), Refusal> {
+    let ask = LeadRequest {
+        project: project.name.clone(),
+        goal: goal.to_owned(),
+        subject: about,
+        agent: None,
+        message: Some(message.id),
+        channel: Some(message.channel.clone()),
+    };
+    lead::request_mission(draft, ask, now).map(|_| ())
+}
+
+/// Returns a list of a project's leads and their missions.
+fn list_leads(board: &Board, project: &ProjectName) -> String {
+    let lines: Vec<String> = lead::siblings(board, project, None)
+        .iter()
+        .map(|it| {
+            format!(
+                "{} leads {}: {} ({} tasks open)",
+                it.lead,
+                it.mission,
+                it.title,
+                it.tasks.len()
+            )
+        })
+        .collect();
+    let most = board
+        .projects
+        .get(project)
+        .map_or(0, |it| it.settings.leads.max_leads);
+    match lines.as_slice() {
+        [] => format!("No leads are at work; the maximum is {most}."),
+        lines => format!(
+            "{} of {most} leads are at work.\n{}",
+            lines.len(),
+            lines.join("\n")
+        ),
+    }
+}
+
+/// Replies to a message in its channel.
+fn reply(draft: &mut Draft, message: &Message, text: String, now: Now) -> Result<(), Refusal> {
+    let labels = vec![Label::new("answer").expect("our own labels are well formed")];
+    let text: String = text.chars().take(bus::MAX_TEXT_BYTES / 4).collect();
+    bus::post_as_regatta(
+        draft,
+        message.channel.clone(),
+        text,
+        (labels, Some(message.id)),
+        now,
+    )
+    .map(|_| ())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plain(text: &str) -> String {
+        match parse(text, "shop-dev") {
+            RouterCommand::Dev { count, task, words } => {
+                format!(
+                    "dev {count} {} {words:?}",
+                    task.map_or_else(|| "-".into(), |it| it.to_string())
+                )
+            }
+            RouterCommand::Mission(goal) => format!("mission {goal:?}"),
+            RouterCommand::Leads(count) => format!("leads {count:?}"),
+            RouterCommand::Task(words) => format!("task {words:?}"),
+            RouterCommand::Question(it) => format!(
+                "{} {} {:?}{}",
+                it.effort.name(),
+                it.model.as_deref().unwrap_or("-"),
+                it.text,
+                if it.takes_one_answer { " once" } else { "" }
+            ),
+            RouterCommand::Help => "help".into(),
+            RouterCommand::Unclear(_) => "unclear".into(),
+            RouterCommand::PlainText(text) => format!("plain {text:?}"),
+        }
+    }
+
+    #[test]
+    fn commands_are_read_in_any_case_and_spacing() {
+        for (text, meant) in [
+            ("!dev", r#"dev 1 - """#),
+            ("!DEV  fix the typo", r#"dev 1 - "fix the typo""#),
+            ("! dev: fix it", r#"dev 1 - "fix it""#),
+            ("!dev 2", r#"dev 2 - """#),
+            ("!dev 2 fix both", r#"dev 2 - "fix both""#),
+            ("!dev T7", r#"dev 1 T7 """#),
+            ("!dev t7", r#"dev 1 T7 """#),
+            ("!dev T7 and more", r#"dev 1 - "T7 and more""#),
+            ("!dev 2 T7", "unclear"),
+            ("!dev 0", "unclear"),
+            ("!dev 99", "unclear"),
+            ("!mission Add\nlimits", r#"mission "Add\nlimits""#),
+            ("!mission", "unclear"),
+            ("!Leads 3", "leads Some(3)"),
+            ("!leads", "leads None"),
+            ("!leads many", "unclear"),
+            ("!task do it", r#"task "do it""#),
+            ("!bead do it", r#"task "do it""#),
+            ("!task", "unclear"),
+            ("!q why?", r#"low - "why?""#),
+            ("!qq why?", r#"medium - "why?""#),
+            ("!BigQ why?", r#"high - "why?""#),
+            ("!q(opus) why?", r#"low opus "why?""#),
+            ("!q ( opus ) why?", r#"low - "( opus ) why?""#),
+            ("!q() why?", "unclear"),
+            ("!q(two words) why?", "unclear"),
+            ("!q(opus why?", "unclear"),
+            ("!dev(opus) x", "unclear"),
+            ("!oneshot why?", r#"medium - "why?" once"#),
+            ("q: why?", r#"low - "why?""#),
+            ("Q:why?", r#"low - "why?""#),
+            ("!q", "unclear"),
+            ("!help", "help"),
+            ("!wat", "unclear"),
+            ("@shop-dev !q why?", r#"low - "why?""#),
+            ("@shop-dev: hello", r#"plain "hello""#),
+            (
+                "@shop-dev/lead-x hello",
+                r#"plain "@shop-dev/lead-x hello""#,
+            ),
+            ("hello !dev", r#"plain "hello !dev""#),
+            ("!!!", r#"plain "!!!""#),
+            ("!nohooks hello", r#"plain "!nohooks hello""#),
+            ("!dévéloppe", "unclear"),
+        ] {
+            assert_eq!(plain(text), meant, "{text}");
+        }
+    }
+}

@@ -1,0 +1,98 @@
+//! Rotation: a session whose context is nearly full writes a summary, and the work continues in a
+//! fresh session.
+//!
+//! A summary is requested between two turns, and only if the agent still has a prompt to answer,
+//! because a finished session needs no space. If the context fills up within a turn, the program
+//! must handle it, or the turn fails with the class for a full context.
+
+use crate::agent_protocol::StopReason;
+use crate::attempt::{self, Attempt, SessionState};
+use crate::board::Draft;
+use crate::event::{Event, facts};
+use crate::ids::AttemptId;
+use crate::intervention;
+use crate::refusal::Refusal;
+
+/// Share of the context, in percent, from which it counts as nearly full.
+pub const NEARLY_FULL_PERCENT: u64 = 85;
+
+/// The last prompt of a session, which requests the summary.
+pub const SUMMARY_PROMPT: &str = "Your context is nearly full, so the work goes on in a fresh \
+session that knows nothing of \
+this one. Do not work on now. Write what it must know: what is done, what is left, what you \
+decided and why, and what \
+to watch out for.";
+
+facts! {
+    /// The attempt's next prompt requests a summary, and then its session is replaced.
+    AttemptRotating { attempt: AttemptId }
+}
+
+/// Returns whether the model's context is nearly full.
+fn is_nearly_full(talk: &SessionState) -> bool {
+    talk.context.is_some_and(|(used, size)| {
+        size > 0 && used.saturating_mul(100) >= size.saturating_mul(NEARLY_FULL_PERCENT)
+    })
+}
+
+/// Rotates a session after a turn, if it is time. Returns whether the session is replaced.
+pub(crate) fn on_turn_ended(
+    draft: &mut Draft,
+    attempt: &Attempt,
+    stop: StopReason,
+) -> Result<bool, Refusal> {
+    let talk = &attempt.session;
+    if attempt.stopping.is_some() || !matches!(stop, StopReason::EndTurn | StopReason::MaxTokens) {
+        return Ok(false);
+    }
+    match talk.summary_turn {
+        Some(turn) if talk.turns > turn => {
+            let summary = talk
+                .last_turn_end
+                .as_ref()
+                .map(|it| it.detail.trim())
+                .filter(|it| !it.is_empty());
+            let text = summary.map_or_else(
+                || {
+                    "The session before this one was full and left no summary: look at the state \
+                    of the workspace."
+                        .into()
+                },
+                |it| format!("The session before this one was full. It left this summary:\n\n{it}"),
+            );
+            intervention::leave_note(draft, attempt.task, text);
+            attempt::rotate(
+                draft,
+                attempt.id,
+                "its context was nearly full; it continues in a fresh session",
+            )?;
+            Ok(true)
+        }
+        None if attempt.accepts_prompts()
+            && talk.hold_reason.is_none()
+            && !talk.is_finished()
+            && is_nearly_full(talk) =>
+        {
+            draft.record(Event::AttemptRotating(AttemptRotating {
+                attempt: attempt.id,
+            }));
+            Ok(false)
+        }
+        _ => Ok(false),
+    }
+}
+
+/// Inserts the request for a summary before all other pending prompts.
+pub(crate) fn insert_summary_request(talk: &mut SessionState) {
+    let next = usize::try_from(talk.turns.saturating_sub(1))
+        .unwrap_or(usize::MAX)
+        .min(talk.follow_ups.len());
+    talk.follow_ups.insert(next, SUMMARY_PROMPT.to_owned());
+    talk.summary_turn = Some(talk.turns);
+}
+
+/// Returns whether a prompt is the request for a summary. The next session does not get this
+/// prompt.
+pub(crate) fn is_summary_request(text: &str) -> bool {
+    text == SUMMARY_PROMPT
+}

@@ -1,0 +1,69 @@
+//! Quoting of words for a shell, for commands that a person copies and for commands that Regatta
+//! runs with `sh`.
+
+/// Returns a word in a form that any shell reads back unchanged: as it is if it is plain, and
+/// otherwise in single quotes.
+///
+/// A leading dash stays, because quotes would not keep a program from reading the word as an
+/// option.
+pub fn quote(word: &str) -> String {
+    if is_plain(word) {
+        word.to_owned()
+    } else {
+        format!("'{}'", word.replace('\'', r"'\''"))
+    }
+}
+
+/// Returns whether no shell gives a word a special meaning. `A=b` at the beginning of a line would
+/// set a variable, and `=b` is a program's path in zsh, so an equals sign is plain only in an
+/// option. Letters beyond ASCII depend on the reader's locale, so they are not plain.
+fn is_plain(word: &str) -> bool {
+    let option = word.starts_with('-');
+    let plain =
+        |it: char| it.is_ascii_alphanumeric() || "-_./:@%+,".contains(it) || (option && it == '=');
+    !word.is_empty() && word.chars().all(plain)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_argument_is_quoted_only_if_a_shell_would_interpret_it() {
+        let cases = [
+            ("keep", "keep"),
+            ("src/a_b-c.rs:10@x%2+1,3", "src/a_b-c.rs:10@x%2+1,3"),
+            ("", "''"),
+            ("410 Gone", "'410 Gone'"),
+            ("tab\there", "'tab\there'"),
+            ("it's", r"'it'\''s'"),
+            ("'", r"''\'''"),
+            ("$HOME", "'$HOME'"),
+            ("`id`", "'`id`'"),
+            ("two\nlines", "'two\nlines'"),
+            (r"a\b", r"'a\b'"),
+            ("\"a\"", "'\"a\"'"),
+            ("-m", "-m"),
+            ("--mode=flow", "--mode=flow"),
+            ("-m flow", "'-m flow'"),
+            ("~", "'~'"),
+            ("~/plan.md", "'~/plan.md'"),
+            ("a~", "'a~'"),
+            ("=ls", "'=ls'"),
+            ("CI=1", "'CI=1'"),
+            ("*.rs", "'*.rs'"),
+            ("why?", "'why?'"),
+            ("[a]{b,c}", "'[a]{b,c}'"),
+            ("a;b&c|d<e>f(g)", "'a;b&c|d<e>f(g)'"),
+            ("#1", "'#1'"),
+            ("no!", "'no!'"),
+            ("a^b", "'a^b'"),
+            ("Grüße", "'Grüße'"),
+            ("a\u{a0}b", "'a\u{a0}b'"),
+            ("船", "'船'"),
+        ];
+        for (word, wanted) in cases {
+            assert_eq!(quote(word), wanted, "{word:?}");
+        }
+    }
+}

@@ -1,0 +1,561 @@
+//! Questions: short-lived attempts that answer in a thread, and triage of messages that are not
+//! commands.
+//!
+//! Both are tasks of the project's own agent, `shop-dev`, that leave a report and land nothing.
+//! They take no slot of the machine and no lead's slot, so a question never waits for a mission.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use crate::agent::{self, Role};
+use crate::attempt::{self, Attempt, ResumePoint, WorkResult};
+use crate::board::{Board, Draft};
+use crate::bus::{self, Message, PostMessage};
+use crate::command::Actor;
+use crate::event::{Event, facts};
+use crate::ids::{AgentName, ChannelName, Label, MessageId, Now, ProjectName, TaskId};
+use crate::lead;
+use crate::project::Project;
+use crate::refusal::Refusal;
+use crate::task::{self, AddTask, AssignMode, EditTask, Task, TaskDuty, TaskStatus};
+
+/// A thread with a question, its answers, and the session with which a follow-up continues.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct QuestionThread {
+    /// The message that began it.
+    pub root: MessageId,
+    /// Messages of the thread to which a reply may refer.
+    pub messages: Vec<MessageId>,
+    /// The task of the last turn, for which the next turn waits.
+    pub task: TaskId,
+    /// Effort for the answers. `model` is the model that answers.
+    pub effort: QuestionEffort,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub model: Option<String>,
+    /// The session with which the next turn continues.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resume: Option<ResumePoint>,
+    /// The thread takes one answer and no follow-ups.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub closed: bool,
+}
+
+/// The effort for a question.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum QuestionEffort {
+    #[default]
+    Low,
+    Medium,
+    High,
+}
+
+impl QuestionEffort {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            QuestionEffort::Low => "low",
+            QuestionEffort::Medium => "medium",
+            QuestionEffort::High => "high",
+        }
+    }
+}
+
+facts! {
+    /// A thread began or continued.
+    MessageThread { project: ProjectName, thread: QuestionThread }
+}
+
+/// Maximum number of remembered threads per project. A follow-up to an older thread is a new
+/// question.
+pub(crate) const MAX_THREADS: usize = 100;
+/// Maximum number of remembered messages per thread.
+const MAX_THREAD_MESSAGES: usize = 200;
+
+/// A question with its settings.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct QuestionRequest<'a> {
+    pub(crate) text: &'a str,
+    pub(crate) effort: QuestionEffort,
+    pub(crate) model: Option<String>,
+    pub(crate) takes_one_answer: bool,
+}
+
+/// Adds a task that answers a question in its thread.
+pub(crate) fn add_question(
+    draft: &mut Draft,
+    project: &Project,
+    message: &Message,
+    question: QuestionRequest<'_>,
+    now: Now,
+) -> Result<(), Refusal> {
+    let agent = answering_agent(draft, project, now)?;
+    let asked = format!(
+        "Answer this question about the project. Read the repository as far as it helps; change \
+         nothing.\n\
+         The `detail` of your result is your answer, and is posted in the thread: keep it short \
+         and to the point.\n\n\
+         # The question of {}\n{}",
+        message.sender, question.text
+    );
+    let duty = TaskDuty::Answer {
+        channel: message.channel.clone(),
+        root: message.id,
+    };
+    let add = AddTask {
+        effort: Some(question.effort.name().into()),
+        model: question.model.clone(),
+        ..AddTask::new_report(
+            project.name.clone(),
+            &format!("Answer {}: {}", message.id, question.text),
+            asked,
+        )
+    };
+    let task = add_assigned_task(draft, add, duty, None, agent, now)?;
+    let thread = QuestionThread {
+        root: message.id,
+        messages: vec![message.id],
+        task,
+        effort: question.effort,
+        model: question.model,
+        resume: None,
+        closed: question.takes_one_answer,
+    };
+    draft.record(Event::MessageThread(MessageThread {
+        project: project.name.clone(),
+        thread,
+    }));
+    Ok(())
+}
+
+/// Returns the open thread to which a message is a reply, if there is one.
+pub(crate) fn thread_of<'a>(project: &'a Project, message: &Message) -> Option<&'a QuestionThread> {
+    let to = message.reply_to?;
+    project
+        .router_state
+        .threads
+        .iter()
+        .find(|it| !it.closed && it.messages.contains(&to))
+}
+
+/// Adds a task that answers the next message of a thread. It waits for the previous turn.
+pub(crate) fn follow_up(
+    draft: &mut Draft,
+    project: &Project,
+    thread: &QuestionThread,
+    message: &Message,
+    now: Now,
+) -> Result<(), Refusal> {
+    let agent = answering_agent(draft, project, now)?;
+    let asked = format!(
+        "Answer the next message of the thread that {} began. Change nothing in the repository. \
+         The `detail` of your \
+         result is your answer, and is posted in the thread.\n\n# {} wrote\n{}",
+        thread.root, message.sender, message.text
+    );
+    let duty = TaskDuty::Answer {
+        channel: message.channel.clone(),
+        root: thread.root,
+    };
+    // The next turn does not wait for a failed one.
+    let at_work = |it: &&Arc<Task>| it.status != TaskStatus::NeedsHuman;
+    let before = draft
+        .board()
+        .tasks
+        .get(&thread.task)
+        .filter(at_work)
+        .map(|it| it.id);
+    let add = AddTask {
+        effort: Some(thread.effort.name().into()),
+        model: thread.model.clone(),
+        blocked_by: before.into_iter().collect(),
+        ..AddTask::new_report(
+            project.name.clone(),
+            &format!("Answer {}: {}", message.id, message.text),
+            asked,
+        )
+    };
+    let resume = thread.resume.clone().filter(|_| before.is_none());
+    let task = add_assigned_task(draft, add, duty, resume, agent, now)?;
+    let mut thread = QuestionThread {
+        task,
+        resume: None,
+        ..thread.clone()
+    };
+    add_message(&mut thread.messages, message.id);
+    draft.record(Event::MessageThread(MessageThread {
+        project: project.name.clone(),
+        thread,
+    }));
+    Ok(())
+}
+
+/// Adds a message to a thread's list, and drops the oldest beyond the maximum.
+fn add_message(messages: &mut Vec<MessageId>, id: MessageId) {
+    messages.push(id);
+    if messages.len() > MAX_THREAD_MESSAGES {
+        messages.remove(1); // the root stays
+    }
+}
+
+/// Adds a task that decides about a message that is not a command.
+pub(crate) fn add_triage(
+    draft: &mut Draft,
+    project: &Project,
+    message: &Message,
+    now: Now,
+) -> Result<(), Refusal> {
+    let agent = answering_agent(draft, project, now)?;
+    let asked = format!(
+        "Somebody wrote this message in the project's channel. Decide what should follow from it; \
+         change nothing. The \
+         `detail` of your result is one of these:\n\
+         - `answer: ` and the answer, if a few sentences are enough\n\
+         - `task: ` and one line that says what to do, then more lines if needed, if it is one \
+         small piece of work\n\
+         - `lead: ` and the goal, if it takes several pieces of work that somebody must plan\n\
+         - `nothing`, if the message asks for nothing\n\n# {} wrote\n{}",
+        message.sender, message.text
+    );
+    let duty = TaskDuty::Triage {
+        channel: message.channel.clone(),
+        message: message.id,
+    };
+    let add = AddTask {
+        effort: Some(QuestionEffort::Low.name().into()),
+        ..AddTask::new_report(
+            project.name.clone(),
+            &format!("Triage {}: {}", message.id, message.text),
+            asked,
+        )
+    };
+    add_assigned_task(draft, add, duty, None, agent, now).map(|_| ())
+}
+
+/// Adds a task with a duty and assigns it to the agent.
+fn add_assigned_task(
+    draft: &mut Draft,
+    add: AddTask,
+    duty: TaskDuty,
+    resume: Option<ResumePoint>,
+    agent: AgentName,
+    now: Now,
+) -> Result<TaskId, Refusal> {
+    let task = task::add(draft, add, None, now)?;
+    task::set_duty(draft, task, duty, resume)?;
+    task::assign(draft, task, Some(agent), AssignMode::Queue, now)?;
+    Ok(task)
+}
+
+/// Returns the project's own agent, `shop-dev`, which runs the program that the settings name.
+/// Creates the agent if necessary.
+fn answering_agent(draft: &mut Draft, project: &Project, now: Now) -> Result<AgentName, Refusal> {
+    let name = lead::base_name(&project.name)?;
+    let board = draft.board();
+    // If a person added an agent of that name, that agent answers.
+    if board
+        .agents
+        .get(&name)
+        .is_some_and(|it| it.derived_from.is_none())
+    {
+        return Ok(name);
+    }
+    let of = lead::choose_lead(board, project, project.settings.router.agent.clone())?;
+    agent::derive(
+        draft,
+        &of,
+        name.clone(),
+        (
+            Role::Worker,
+            project.settings.router.max_answers.clamp(1, 20),
+        ),
+        now,
+    )?;
+    Ok(name)
+}
+
+/// Applies the result of an answer or a triage. The inner `Err` is the reason why the result cannot
+/// be used.
+pub(crate) fn finish(
+    draft: &mut Draft,
+    task: &Task,
+    (attempt, result): (&Attempt, Option<&WorkResult>),
+    now: Now,
+) -> Result<Result<(), String>, Refusal> {
+    let detail = result
+        .map(|it| it.detail.as_str())
+        .filter(|it| !it.trim().is_empty());
+    let said = detail
+        .or(task.output.as_deref())
+        .unwrap_or_default()
+        .trim()
+        .to_owned();
+    if said.is_empty() {
+        return Ok(Err("it finished without an answer".into()));
+    }
+    let said: String = said.chars().take(bus::MAX_TEXT_BYTES / 4).collect();
+    match &task.duty {
+        Some(duty @ TaskDuty::Answer { channel, root }) => {
+            let posted = post_answer(draft, &attempt.agent, (channel, *root), said, now)?;
+            let thread = find_thread(draft.board(), &task.project, *root).cloned();
+            if let Some(mut thread) = thread {
+                add_message(&mut thread.messages, posted);
+                let resume = attempt
+                    .session
+                    .session_id
+                    .is_some()
+                    .then(|| attempt::resume_point(attempt, true));
+                thread.resume = resume.clone().filter(|_| thread.task == task.id);
+                // The next turn may already be queued.
+                for next in next_turns(draft.board(), task) {
+                    task::set_duty(draft, next.id, duty.clone(), resume.clone())?;
+                }
+                draft.record(Event::MessageThread(MessageThread {
+                    project: task.project.clone(),
+                    thread,
+                }));
+            }
+        }
+        Some(TaskDuty::Triage { channel, message }) => {
+            let settled =
+                apply_triage(draft, task, &attempt.agent, (channel, *message), &said, now);
+            // A refusal is posted as the answer, because the attempt is over in any case.
+            if let Err(refusal) = settled {
+                let text = format!("{}. {}", refusal.message(), refusal.hint());
+                post_answer(draft, &attempt.agent, (channel, *message), text, now)?;
+            }
+        }
+        Some(TaskDuty::Lead | TaskDuty::Converse { .. } | TaskDuty::Plan { .. }) | None => {}
+    }
+    Ok(Ok(()))
+}
+
+/// The decision of a triage about a message.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum TriageDecision<'a> {
+    Answer(&'a str),
+    Task(&'a str),
+    Lead(&'a str),
+    Nothing,
+}
+
+/// Parses a triage's result. Text in an unknown form counts as an answer, because a person will
+/// read it.
+fn parse_triage(said: &str) -> TriageDecision<'_> {
+    let lower = said.to_ascii_lowercase();
+    let after = |word: &str| {
+        let rest = lower.strip_prefix(word)?.trim_start().strip_prefix(':')?;
+        Some(said[said.len() - rest.len()..].trim()).filter(|it| !it.is_empty())
+    };
+    if let Some(text) = after("answer") {
+        TriageDecision::Answer(text)
+    } else if let Some(text) = after("task") {
+        TriageDecision::Task(text)
+    } else if let Some(text) = after("lead").or_else(|| after("mission")) {
+        TriageDecision::Lead(text)
+    } else if matches!(
+        lower.trim_end_matches('.'),
+        "nothing" | "nothing:" | "ignore"
+    ) {
+        TriageDecision::Nothing
+    } else {
+        TriageDecision::Answer(said)
+    }
+}
+
+/// Carries out the decision of a triage.
+fn apply_triage(
+    draft: &mut Draft,
+    task: &Task,
+    by: &AgentName,
+    (channel, message): (&ChannelName, MessageId),
+    said: &str,
+    now: Now,
+) -> Result<(), Refusal> {
+    match parse_triage(said) {
+        TriageDecision::Nothing => Ok(()),
+        TriageDecision::Answer(text) => {
+            post_answer(draft, by, (channel, message), text.to_owned(), now).map(|_| ())
+        }
+        TriageDecision::Task(text) => {
+            let id = add_backlog_task(draft, &task.project, text, now)?;
+            let text = format!(
+                "{id} is in the backlog: {}. regatta edit {id} --ready --files … makes it ready",
+                task::one_line(text, 200)
+            );
+            post_answer(draft, by, (channel, message), text, now).map(|_| ())
+        }
+        TriageDecision::Lead(goal) => {
+            let ask = lead::LeadRequest {
+                project: task.project.clone(),
+                goal: goal.to_owned(),
+                subject: lead::LeadSubject::Goal,
+                agent: None,
+                message: Some(message),
+                channel: Some(channel.clone()),
+            };
+            lead::request_mission(draft, ask, now).map(|_| ())
+        }
+    }
+}
+
+/// Adds a task to the backlog, so that somebody reviews it before it starts.
+pub(crate) fn add_backlog_task(
+    draft: &mut Draft,
+    project: &ProjectName,
+    text: &str,
+    now: Now,
+) -> Result<TaskId, Refusal> {
+    let (subject, rest) = text.trim().split_once('\n').unwrap_or((text, ""));
+    let add = AddTask {
+        issue_type: task::IssueType::Task,
+        expects: task::Expects::Changes,
+        backlog: true,
+        ..AddTask::new_report(project.clone(), subject, rest.trim().to_owned())
+    };
+    task::add(draft, add, None, now)
+}
+
+/// Posts an agent's answer as a reply.
+fn post_answer(
+    draft: &mut Draft,
+    by: &AgentName,
+    (channel, to): (&ChannelName, MessageId),
+    text: String,
+    now: Now,
+) -> Result<MessageId, Refusal> {
+    let labels = vec![Label::new("answer").expect("our own labels are well formed")];
+    let post = PostMessage {
+        channel: channel.clone(),
+        text,
+        labels,
+        reply_to: Some(to),
+    };
+    bus::post(draft, post, Actor::Agent(by.clone()), now)
+}
+
+/// Returns the remembered thread that began with this message.
+fn find_thread<'a>(
+    board: &'a Board,
+    project: &ProjectName,
+    root: MessageId,
+) -> Option<&'a QuestionThread> {
+    board
+        .projects
+        .get(project)?
+        .router_state
+        .threads
+        .iter()
+        .find(|it| it.root == root)
+}
+
+/// Returns the tasks of the same thread that wait for this turn.
+fn next_turns(board: &Board, task: &Task) -> Vec<Arc<Task>> {
+    let Some(TaskDuty::Answer { root, .. }) = &task.duty else {
+        return vec![];
+    };
+    let same = |it: &&Arc<Task>| matches!(&it.duty, Some(TaskDuty::Answer { root: other, .. }) if other == root);
+    let waiting = board
+        .dependents_of(task.id)
+        .into_iter()
+        .filter_map(|it| board.tasks.get(&it));
+    waiting.filter(same).cloned().collect()
+}
+
+/// Removes a turn without a result from the blockers of the next turns.
+pub(crate) fn skip_turn(draft: &mut Draft, task: &Task) -> Result<(), Refusal> {
+    for next in next_turns(draft.board(), task)
+        .iter()
+        .filter(|it| it.status.is_waiting())
+    {
+        let blocked_by = next
+            .blocked_by
+            .iter()
+            .copied()
+            .filter(|it| *it != task.id)
+            .collect();
+        task::edit(
+            draft,
+            next.id,
+            EditTask {
+                blocked_by: Some(blocked_by),
+                ..EditTask::default()
+            },
+        )?;
+    }
+    Ok(())
+}
+
+/// Announces that an answer or a triage failed, with the next step for the person who asked.
+pub(crate) fn on_task_lost(
+    draft: &mut Draft,
+    task: &Task,
+    reason: &str,
+    now: Now,
+) -> Result<(), Refusal> {
+    let (channel, to) = match &task.duty {
+        Some(TaskDuty::Answer { channel, root }) => (channel.clone(), *root),
+        Some(TaskDuty::Triage { channel, message }) => (channel.clone(), *message),
+        Some(TaskDuty::Lead | TaskDuty::Converse { .. } | TaskDuty::Plan { .. }) | None => {
+            return Ok(());
+        }
+    };
+    skip_turn(draft, task)?;
+    let again = if draft
+        .board()
+        .tasks
+        .get(&task.id)
+        .is_some_and(|it| it.status == TaskStatus::NeedsHuman)
+    {
+        format!("regatta retry {}", task.id)
+    } else {
+        "ask again".into()
+    };
+    let text = format!(
+        "{} gave no answer: {reason}. Next: regatta why {0}, {again}",
+        task.id
+    );
+    let labels = vec![Label::new("answer:failed").expect("our own labels are well formed")];
+    bus::post_as_regatta(
+        draft,
+        channel,
+        text.chars().take(2_000).collect(),
+        (labels, Some(to)),
+        now,
+    )
+    .map(|_| ())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_triage_is_read_by_its_first_word_and_other_text_is_an_answer() {
+        for (said, verdict) in [
+            ("answer: yes", TriageDecision::Answer("yes")),
+            (
+                "Task: Fix the typo\nin README",
+                TriageDecision::Task("Fix the typo\nin README"),
+            ),
+            (
+                "LEAD : rework the login",
+                TriageDecision::Lead("rework the login"),
+            ),
+            ("mission: x", TriageDecision::Lead("x")),
+            ("nothing", TriageDecision::Nothing),
+            ("Nothing.", TriageDecision::Nothing),
+            (
+                "nothing is wrong with it",
+                TriageDecision::Answer("nothing is wrong with it"),
+            ),
+            ("task:", TriageDecision::Answer("task:")),
+            ("tasks are fun", TriageDecision::Answer("tasks are fun")),
+            ("Ünïcode: well", TriageDecision::Answer("Ünïcode: well")),
+        ] {
+            assert_eq!(parse_triage(said), verdict, "{said}");
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! Fields that this version does not know. A newer version wrote them, and they are kept unchanged.
+//!
+//! A row that people edit and that programs of several versions read contains an [`UnknownFields`],
+//! flattened into it, so that reading and writing it loses nothing.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+/// Unknown fields by name.
+pub type UnknownFields = BTreeMap<String, ExtraValue>;
+
+/// Any value of a JSON or TOML file.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum ExtraValue {
+    #[serde(rename = "Nothing")]
+    Null(()),
+    #[serde(rename = "Truth")]
+    Bool(bool),
+    #[serde(rename = "Whole")]
+    U64(u64),
+    #[serde(rename = "Signed")]
+    I64(i64),
+    #[serde(rename = "Real")]
+    F64(FloatBits),
+    #[serde(rename = "Text")]
+    String(String),
+    List(Vec<ExtraValue>),
+    Table(UnknownFields),
+}
+
+/// The deepest nesting of values in unknown fields. A JSON reader gives up at 128 levels, and a
+/// stored row adds a few levels around the values.
+const MAX_DEPTH: usize = 32;
+
+/// Returns why unknown fields could not be read back, if so: they are nested too deep, or have the
+/// name of a field in `known`, which is written next to them.
+pub(crate) fn problem(extra: &UnknownFields, known: &[&str]) -> Option<String> {
+    if let Some(name) = extra.keys().find(|name| known.contains(&name.as_str())) {
+        return Some(format!("{name} cannot be set"));
+    }
+    let too_deep = extra
+        .iter()
+        .find(|(_, value)| !is_within_depth(value, MAX_DEPTH));
+    too_deep.map(|(name, _)| format!("{name} is nested deeper than {MAX_DEPTH} levels"))
+}
+
+fn is_within_depth(value: &ExtraValue, depth: usize) -> bool {
+    match value {
+        ExtraValue::List(values) => {
+            depth > 0 && values.iter().all(|value| is_within_depth(value, depth - 1))
+        }
+        ExtraValue::Table(fields) => {
+            depth > 0
+                && fields
+                    .values()
+                    .all(|value| is_within_depth(value, depth - 1))
+        }
+        _ => true,
+    }
+}
+
+/// A number with a fraction. Two such numbers are equal if their bits are equal.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct FloatBits(pub f64);
+
+impl PartialEq for FloatBits {
+    fn eq(&self, other: &FloatBits) -> bool {
+        self.0.to_bits() == other.0.to_bits()
+    }
+}
+
+impl Eq for FloatBits {}
+
+#[cfg(feature = "schema")]
+impl schemars::JsonSchema for ExtraValue {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "AnyValue".into()
+    }
+    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        schemars::json_schema!({ "description": "anything that a newer version wrote" })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_that_could_not_be_read_back_are_refused_by_name() {
+        let nested = |depth: usize| {
+            (0..depth).fold(ExtraValue::Bool(true), |value, _| {
+                ExtraValue::List(vec![value])
+            })
+        };
+        let extra = |name: &str, value: ExtraValue| UnknownFields::from([(name.to_owned(), value)]);
+        assert_eq!(
+            problem(&extra("colour", nested(MAX_DEPTH)), &["launch"]),
+            None
+        );
+        assert!(
+            problem(&extra("colour", nested(MAX_DEPTH + 1)), &[])
+                .unwrap()
+                .contains("colour is nested deeper")
+        );
+        let table = ExtraValue::Table(extra("x", nested(MAX_DEPTH)));
+        assert!(problem(&extra("colour", table), &[]).is_some());
+        assert_eq!(
+            problem(&extra("launch", nested(0)), &["launch"]).unwrap(),
+            "launch cannot be set"
+        );
+    }
+}

@@ -1,0 +1,373 @@
+//! Files that the engine writes for people beside the store: results, scope escapes and the output
+//! of checks.
+//!
+//! Git must never report the user's checkout as changed because of these files. A file is therefore
+//! written into the checkout only where git ignores it, and under the data directory otherwise.
+//! Writing is best effort and may be repeated, because the store holds everything that matters.
+
+use std::fs;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use regatta_core::attempt::WorkResult;
+use regatta_core::ids::AttemptId;
+use regatta_core::project::Project;
+use regatta_core::scope_escape::ScopeFinding;
+use regatta_core::task::Task;
+use serde::{Deserialize, Serialize};
+
+use crate::Engine;
+use crate::ports::git::ProjectRepo;
+
+/// The outcome of one check of an attempt's work.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CheckEvidence {
+    /// A command line, or the name of a built-in check such as `files_exist`.
+    pub check: String,
+    pub passed: bool,
+    /// The check's end in a few words, such as "exited with 1".
+    #[serde(rename = "how")]
+    pub outcome: String,
+    /// The last part of the check's output.
+    pub output: String,
+    #[serde(rename = "ms")]
+    pub duration_ms: u64,
+}
+
+/// Returns the name of the file in which a worker may leave the result of a task in its workspace:
+/// the plan's own id where that can be a file name, otherwise the task's id. The engine's copy of a
+/// result is named after the task's id, because each run of a plan uses the same plan ids.
+pub(crate) fn result_file_name(task: &Task) -> String {
+    let plain = |it: &&String| {
+        !it.starts_with('.')
+            && it.len() <= 100
+            && it
+                .chars()
+                .all(|it| it.is_ascii_alphanumeric() || "-_.".contains(it))
+    };
+    let name = task
+        .alias
+        .as_ref()
+        .filter(plain)
+        .cloned()
+        .unwrap_or_else(|| task.id.to_string());
+    format!("{name}.json")
+}
+
+/// Returns the path of the file of escapes, beside the directory of results.
+pub(crate) fn escapes_file_path(project: &Project) -> String {
+    let results = project.settings.run.results.trim_end_matches('/');
+    match results.rsplit_once('/') {
+        Some((parent, _)) => format!("{parent}/scope-escapes.jsonl"),
+        None => "scope-escapes.jsonl".into(),
+    }
+}
+
+/// Returns whether a path of a workspace belongs to the protocol between workers and Regatta and is
+/// not part of the work.
+pub(crate) fn is_protocol_path(project: &Project, path: &str) -> bool {
+    let results = project.settings.run.results.trim_end_matches('/');
+    path == escapes_file_path(project)
+        || path
+            .strip_prefix(results)
+            .is_some_and(|rest| rest.starts_with('/'))
+}
+
+/// Returns the place of a file for people: in the checkout if git ignores it there, otherwise under
+/// the data directory.
+fn file_for_people(engine: &Engine, project: &Project, path: &str) -> Option<PathBuf> {
+    let repo = ProjectRepo::from_project(project);
+    let inside = !path.is_empty()
+        && !path.starts_with('/')
+        && !path.split('/').any(|it| it == ".." || it == ".git");
+    if inside {
+        match engine.shared.git.is_ignored(&repo, path) {
+            Ok(true) if stays_within(&repo.path, path) => return Some(repo.path.join(path)),
+            Ok(_) => {}
+            Err(error) => {
+                tracing::warn!(project = %project.name, "could not find out whether git ignores \
+                    {path}: {error}")
+            }
+        }
+    }
+    let name = Path::new(path).file_name()?;
+    let own = engine
+        .shared
+        .settings
+        .data_dir
+        .as_ref()?
+        .join("results")
+        .join(project.name.as_str());
+    Some(own.join(name))
+}
+
+/// Returns whether no symbolic link on the way leads out of `top` (S6).
+fn stays_within(top: &Path, path: &str) -> bool {
+    let Ok(real) = top.canonicalize() else {
+        return false;
+    };
+    let mut at = top.to_owned();
+    for part in Path::new(path).components() {
+        at.push(part);
+        match at.symlink_metadata() {
+            Ok(found) if found.is_symlink() => return false,
+            Ok(_) => {}
+            Err(_) => break,
+        }
+    }
+    at.parent()
+        .and_then(|it| it.canonicalize().ok())
+        .is_none_or(|it| it.starts_with(&real))
+}
+
+/// Writes a result to the place where people look for it, and returns that place.
+pub(crate) fn write_result(
+    engine: &Engine,
+    task: &Task,
+    project: &Project,
+    result: &WorkResult,
+) -> Option<String> {
+    let path = format!(
+        "{}/{}",
+        project.settings.run.results.trim_end_matches('/'),
+        format_args!("{}.json", task.id)
+    );
+    let place = file_for_people(engine, project, &path)?;
+    let text = serde_json::to_string_pretty(result).ok()?;
+    match write_atomically(&place, format!("{text}\n").as_bytes()) {
+        Ok(()) => Some(place.display().to_string()),
+        Err(error) => {
+            tracing::warn!(task = %task.id, "could not write the task's result to {}: {error}", place.display());
+            None
+        }
+    }
+}
+
+/// One line of the file of escapes.
+#[derive(Serialize)]
+struct EscapeLine<'a> {
+    worker: &'a str,
+    finding: &'a str,
+    suggested_files: &'a [String],
+    timestamp: String,
+    task: String,
+    attempt: String,
+}
+
+/// Appends an escape to the file of escapes, unless the file contains it.
+pub(crate) fn append_escape(
+    engine: &Engine,
+    project: &Project,
+    by: (&Task, AttemptId, &str),
+    finding: &ScopeFinding,
+    wall: u64,
+) {
+    let (task, attempt, worker) = by;
+    let Some(place) = file_for_people(engine, project, &escapes_file_path(project)) else {
+        return;
+    };
+    let line = EscapeLine {
+        worker,
+        finding: &finding.finding,
+        suggested_files: &finding.suggested_files,
+        timestamp: iso8601(wall),
+        task: task.id.to_string(),
+        attempt: attempt.to_string(),
+    };
+    let done = serde_json::to_string(&line)
+        .map_err(io::Error::other)
+        .and_then(|line| append_once(&place, &line));
+    if let Err(error) = done {
+        tracing::warn!(task = %task.id, "could not write a scope escape to {}: {error}", place.display());
+    }
+}
+
+/// Appends `line` to a file, unless the file has the same line with the same or another timestamp.
+pub(crate) fn append_once(place: &Path, line: &str) -> io::Result<()> {
+    let there = fs::read_to_string(place).unwrap_or_default();
+    // Ignore the timestamp when comparing: after a crash the same escape is found again, later.
+    let timeless = |line: &str| {
+        let mut value: serde_json::Value = serde_json::from_str(line).ok()?;
+        value.as_object_mut()?.remove("timestamp");
+        Some(value)
+    };
+    let new = timeless(line);
+    if there.lines().any(|it| timeless(it) == new) {
+        return Ok(());
+    }
+    if let Some(parent) = place.parent() {
+        fs::create_dir_all(parent)?;
+    }
+    let mut file = fs::OpenOptions::new()
+        .create(true)
+        .append(true)
+        .open(place)?;
+    let gap = if there.is_empty() || there.ends_with('\n') {
+        ""
+    } else {
+        "\n"
+    };
+    file.write_all(format!("{gap}{line}\n").as_bytes())
+}
+
+/// Writes a file atomically: first under another name beside it, then renamed.
+pub(crate) fn write_atomically(place: &Path, bytes: &[u8]) -> io::Result<()> {
+    let parent = place
+        .parent()
+        .ok_or_else(|| io::Error::other("the path has no directory"))?;
+    fs::create_dir_all(parent)?;
+    let name = place
+        .file_name()
+        .ok_or_else(|| io::Error::other("the path has no file name"))?;
+    let beside = parent.join(format!(".{}.new", name.to_string_lossy()));
+    // A file of this name may be a symbolic link that somebody left.
+    drop(fs::remove_file(&beside));
+    fs::OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .open(&beside)?
+        .write_all(bytes)?;
+    fs::rename(&beside, place)
+}
+
+/// Returns the file with the check results of an attempt, if there is a data directory.
+fn evidence_file(engine: &Engine, attempt: AttemptId) -> Option<PathBuf> {
+    Some(
+        engine
+            .shared
+            .settings
+            .data_dir
+            .as_ref()?
+            .join("evidence")
+            .join(format!("{attempt}.json")),
+    )
+}
+
+/// Stores the results of the checks of an attempt's work.
+pub(crate) fn write_evidence(engine: &Engine, attempt: AttemptId, found: &[CheckEvidence]) {
+    let Some(place) = evidence_file(engine, attempt) else {
+        return;
+    };
+    let done = serde_json::to_vec(found)
+        .map_err(io::Error::other)
+        .and_then(|it| write_atomically(&place, &it));
+    if let Err(error) = done {
+        tracing::warn!(%attempt, "could not store the results of the attempt's checks: {error}");
+    }
+}
+
+/// Removes the check results that were written at least `older_than` before `today`, and returns
+/// how many it removed.
+pub fn prune_evidence(
+    data_dir: &Path,
+    older_than: Duration,
+    today: SystemTime,
+) -> io::Result<usize> {
+    let entries = match fs::read_dir(data_dir.join("evidence")) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(0),
+        Err(error) => return Err(error),
+    };
+    let mut removed = 0;
+    for entry in entries {
+        let entry = entry?;
+        let age = today
+            .duration_since(entry.metadata()?.modified()?)
+            .unwrap_or_default();
+        if age >= older_than {
+            fs::remove_file(entry.path())?;
+            removed += 1;
+        }
+    }
+    Ok(removed)
+}
+
+/// Returns the results of the checks of an attempt's work in their order, or nothing when no check
+/// ran.
+pub(crate) fn read_evidence(
+    engine: &Engine,
+    attempt: AttemptId,
+) -> Result<Vec<CheckEvidence>, String> {
+    let Some(place) = evidence_file(engine, attempt) else {
+        return Ok(vec![]);
+    };
+    match fs::read(&place) {
+        Ok(bytes) => serde_json::from_slice(&bytes)
+            .map_err(|it| format!("{} cannot be read: {it}", place.display())),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(vec![]),
+        Err(error) => Err(format!("{} cannot be read: {error}", place.display())),
+    }
+}
+
+/// Formats milliseconds since 1970 as an ISO 8601 date in UTC.
+pub(crate) fn iso8601(wall_ms: u64) -> String {
+    let (seconds, days) = ((wall_ms / 1_000) % 86_400, (wall_ms / 86_400_000) as i64);
+    // Howard Hinnant's civil-from-days algorithm, for days after 1970.
+    let z = days + 719_468;
+    let (era, day_of_era) = (z / 146_097, z % 146_097);
+    let year_of_era =
+        (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let part = (5 * day_of_year + 2) / 153;
+    let (day, month) = (
+        day_of_year - (153 * part + 2) / 5 + 1,
+        if part < 10 { part + 3 } else { part - 9 },
+    );
+    let year = year_of_era + era * 400 + i64::from(month <= 2);
+    let (hour, minute, second) = (seconds / 3_600, seconds / 60 % 60, seconds % 60);
+    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dates_are_written_in_iso_8601() {
+        for (ms, text) in [
+            (0, "1970-01-01T00:00:00Z"),
+            (951_782_400_000, "2000-02-29T00:00:00Z"),
+            (1_700_000_000_999, "2023-11-14T22:13:20Z"),
+            (4_102_444_799_000, "2099-12-31T23:59:59Z"),
+        ] {
+            assert_eq!(iso8601(ms), text);
+        }
+    }
+
+    #[test]
+    fn old_evidence_is_deleted_and_recent_evidence_is_kept() {
+        let top = std::env::temp_dir().join(format!("regatta-evidence-{}", std::process::id()));
+        assert_eq!(
+            prune_evidence(&top, Duration::ZERO, SystemTime::now()).unwrap(),
+            0,
+            "evidence was deleted before there was any"
+        );
+        for name in ["A1.json", "A2.json"] {
+            write_atomically(&top.join("evidence").join(name), b"[]").unwrap();
+        }
+        let old = SystemTime::now() - Duration::from_secs(100);
+        fs::File::options()
+            .append(true)
+            .open(top.join("evidence/A1.json"))
+            .unwrap()
+            .set_modified(old)
+            .unwrap();
+        assert_eq!(
+            prune_evidence(&top, Duration::from_secs(50), SystemTime::now()).unwrap(),
+            1
+        );
+        assert!(!top.join("evidence/A1.json").exists() && top.join("evidence/A2.json").exists());
+        fs::remove_dir_all(&top).unwrap();
+    }
+
+    #[test]
+    fn a_path_through_a_link_out_of_the_checkout_is_refused() {
+        let top = std::env::temp_dir().join(format!("regatta-keep-{}", std::process::id()));
+        fs::create_dir_all(top.join("in/a")).unwrap();
+        std::os::unix::fs::symlink("/", top.join("in/out")).unwrap();
+        assert!(stays_within(&top, "in/a/x.json") && stays_within(&top, "new/dir/x"));
+        assert!(!stays_within(&top, "in/out/tmp/x"));
+        fs::remove_dir_all(&top).unwrap();
+    }
+}

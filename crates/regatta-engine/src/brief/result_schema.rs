@@ -1,0 +1,159 @@
+//! The rules of a prompt about the end of the work, and the format of a result.
+//!
+//! There is one way per runtime: an agent with Regatta's tools calls `finish`, any other program
+//! writes a result file and exits. The text of a result is called `detail` in both. If five or more
+//! workers of a mission write result files, the format is in a schema file of the workspace, and
+//! the prompt names that file.
+
+use std::io;
+use std::path::Path;
+
+use regatta_core::task::{Expects, Task, TaskDuty};
+
+use crate::perform::AttemptContext;
+use crate::{Engine, artifacts};
+
+/// The number of open tasks from which a prompt names the schema file instead of showing the
+/// format.
+const MIN_WORKERS_FOR_SCHEMA: usize = 5;
+
+const SCHEMA_PATH: &str = ".regatta/result.schema.json";
+
+/// Returns the rules about the end of an attempt, one per line.
+pub(super) fn ending_rules(task: &Task, has_tools: bool, is_schema_shared: bool) -> String {
+    let detail = match (&task.duty, task.expects) {
+        // A lead's section states how its mission ends.
+        (Some(TaskDuty::Lead), _) => {
+            return if has_tools {
+                String::new()
+            } else {
+                "- To end your turn, exit with code 0.\n".to_owned()
+            };
+        }
+        (Some(TaskDuty::Plan { .. }), _) => "the plan",
+        (
+            Some(TaskDuty::Answer { .. } | TaskDuty::Converse { .. } | TaskDuty::Triage { .. }),
+            _,
+        ) => "your answer",
+        (None, Expects::Report) => "your whole report",
+        (None, Expects::Changes) => "what you did, in a few sentences",
+    };
+    let is_change = task.duty.is_none() && task.expects == Expects::Changes;
+    if has_tools {
+        let mut text = format!(
+            "- When you are done, call `finish`, then end your turn. Its `detail` is {detail}."
+        );
+        if is_change {
+            text += " Set `not_needed` if nothing has to be changed. Put facts that help later \
+                tasks into `learnings`.";
+        }
+        text += "\n- If a person must decide something, call `ask`. If the task cannot be done, \
+            call `give_up`.\n";
+        return text;
+    }
+    let format = match (is_change, is_schema_shared) {
+        (true, false) => RESULT_FORMAT,
+        (true, true) => SCHEMA_REFERENCE,
+        (false, _) => ANSWER_FORMAT,
+    };
+    format!(
+        "- When you are done, write a JSON object to the file that the environment variable \
+         REGATTA_RESULT names, and exit \
+         with code 0: {format}\n\
+         - `detail` is {detail}.\n\
+         - `status` is \"done\"; or \"not_needed\" if nothing has to be changed; \"blocked\" if \
+         you need a person; \"failed\" if \
+         the task cannot be done.\n"
+    )
+}
+
+/// The format of an answer, a plan or a report.
+const ANSWER_FORMAT: &str = "{\"status\": \"done\", \"detail\": \"…\"}";
+
+/// The format of a result, as a prompt shows it.
+pub(super) const RESULT_FORMAT: &str = "{\"type\": \"completion\", \"issue_id\": \"…\", \
+    \"status\": \"done\", \
+    \"detail\": \"…\", \"artifacts\": [], \"learnings\": [\"a fact that helps later tasks\"], \
+    \"scope_escapes\": [{\"finding\": \"…\", \"suggested_files\": [\"…\"]}]}";
+
+/// The part of the format that every result needs, and the path of the whole format.
+pub(super) const SCHEMA_REFERENCE: &str =
+    "{\"status\": \"done\", \"detail\": \"…\"}; .regatta/result.schema.json has all fields";
+
+const SCHEMA: &str = r#"{
+  "$schema": "https://json-schema.org/draft/2020-12/schema",
+  "title": "result",
+  "description": "What a worker leaves in the file that REGATTA_RESULT names.",
+  "type": "object",
+  "properties": {
+    "type": { "type": "string", "description": "completion" },
+    "issue_id": { "type": "string", "description": "the task's number" },
+    "status": { "enum": ["done", "not_needed", "blocked", "failed"] },
+    "detail": { "type": "string", "description": "what was done, or what is missing; a report, where one is asked for" },
+    "artifacts": { "type": "array", "items": { "type": "string" }, "description": "files worth a look" },
+    "learnings": { "type": "array", "items": { "type": "string" }, "description": "facts that help later tasks" },
+    "scope_escapes": {
+      "type": "array",
+      "items": {
+        "type": "object",
+        "properties": {
+          "finding": { "type": "string" },
+          "suggested_files": { "type": "array", "items": { "type": "string" } }
+        },
+        "required": ["finding"]
+      },
+      "description": "work that belongs outside the file manifest"
+    },
+    "worktree_path": { "type": "string", "description": "where it was done; the workspace, if it is left out" }
+  },
+  "required": ["status", "detail"]
+}
+"#;
+
+/// Returns whether enough tasks of the mission are open that naming the schema file pays off.
+pub(super) fn should_share_schema(engine: &Engine, scene: &AttemptContext) -> bool {
+    let board = engine.board();
+    scene.task.mission.is_some_and(|mission| {
+        board
+            .open_tasks_of(mission)
+            .take(MIN_WORKERS_FOR_SCHEMA)
+            .count()
+            == MIN_WORKERS_FOR_SCHEMA
+    })
+}
+
+/// Writes the schema file into Regatta's directory of a workspace. The directory must exist.
+pub(super) fn write_schema(workspace: &Path) -> io::Result<()> {
+    artifacts::write_atomically(&workspace.join(SCHEMA_PATH), SCHEMA.as_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::worker_result;
+
+    /// Every field that the short format and the schema name is read.
+    #[test]
+    fn every_field_of_the_result_format_and_schema_is_read() {
+        let schema: serde_json::Value = serde_json::from_str(SCHEMA).unwrap();
+        let words: serde_json::Value = serde_json::from_str(RESULT_FORMAT).unwrap();
+        let named = |it: &str| schema["properties"].get(it).is_some();
+        assert!(
+            words.as_object().unwrap().keys().all(|it| named(it)),
+            "{words}"
+        );
+        assert!(SCHEMA_REFERENCE.contains(SCHEMA_PATH));
+        let read = worker_result::parse_result(RESULT_FORMAT.as_bytes()).unwrap();
+        assert_eq!((read.findings.len(), read.result.learnings.len()), (1, 1));
+        for status in schema["properties"]["status"]["enum"].as_array().unwrap() {
+            assert!(
+                worker_result::parse_result(
+                    serde_json::json!({ "status": status })
+                        .to_string()
+                        .as_bytes()
+                )
+                .is_ok()
+            );
+        }
+    }
+}

@@ -1,0 +1,96 @@
+//! Searches for collisions at an interval: tries the workspaces of each project against each other
+//! and the trunk.
+//!
+//! One thread scans one project after the other. It uses at most one core, however many projects
+//! there are, and a scan that takes long only comes less often. The comparison itself is the git
+//! port's; the board keeps the result.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use regatta_core::collision_forecast::FoundCollision;
+use regatta_core::command::{Actor, Command, Request};
+use regatta_core::ids::{AttemptId, ProjectName};
+use regatta_core::project::Project;
+
+use crate::Engine;
+use crate::perform::POLL_INTERVAL;
+use crate::ports::git::ProjectRepo;
+
+/// Starts the thread that scans all projects.
+pub(crate) fn start(engine: &Engine) {
+    let it = engine.clone();
+    engine.spawn_thread("radar", move || {
+        let mut last: BTreeMap<ProjectName, Instant> = BTreeMap::new();
+        while !it.is_stopping() {
+            std::thread::sleep(POLL_INTERVAL);
+            let board = it.board();
+            last.retain(|name, _| board.projects.contains_key(name));
+            for project in board.projects.values() {
+                let every =
+                    Duration::from_millis(project.settings.landing.collision_scan_interval.ms());
+                // The first scan comes after one interval, when agents had time to write something.
+                let seen = last
+                    .entry(project.name.clone())
+                    .or_insert_with(Instant::now);
+                if every.is_zero() || seen.elapsed() < every || it.is_stopping() {
+                    continue;
+                }
+                *seen = Instant::now();
+                scan_project(&it, project);
+            }
+        }
+    });
+}
+
+/// Scans the workspaces of one project, and reports the collisions it found.
+fn scan_project(engine: &Engine, project: &Project) {
+    let board = engine.board();
+    let attempts: BTreeMap<AttemptId, AttemptId> = board
+        .attempts
+        .values()
+        .filter(|it| it.project == project.name && it.runner.is_none() && !it.no_workspace)
+        .map(|it| (it.workspace(), it.id))
+        .collect();
+    let spaces: Vec<AttemptId> = attempts.keys().copied().collect();
+    // A single workspace can still collide with the trunk, so it is scanned too.
+    if spaces.is_empty() && project.collision_forecast.collisions.is_empty() {
+        return;
+    }
+    let (git, repo) = (&engine.shared.git, ProjectRepo::from_project(project));
+    let found = match git
+        .tip(&repo)
+        .and_then(|tip| git.collisions(&repo, &spaces, &tip))
+    {
+        Ok(found) => found,
+        Err(error) => {
+            return tracing::debug!(project = %project.name, "could not scan the project for \
+                collisions: {error}");
+        }
+    };
+    let found: Vec<FoundCollision> = found
+        .into_iter()
+        .filter_map(|it| {
+            let other = it.other_attempt.map(|it| attempts.get(&it).copied());
+            Some(FoundCollision {
+                one: *attempts.get(&it.attempt)?,
+                other: other.unwrap_or_default(),
+                paths: it.paths,
+            })
+        })
+        .collect();
+    if found.is_empty() && project.collision_forecast.collisions.is_empty() {
+        return;
+    }
+    let command = Command::ReportCollisions {
+        project: project.name.clone(),
+        found,
+    };
+    if let Err(failure) = engine.submit(Request {
+        by: Actor::Regatta,
+        key: None,
+        command,
+    }) {
+        tracing::debug!(project = %project.name, "could not report collisions: {failure:?}");
+    }
+}

@@ -1,0 +1,333 @@
+//! The daemon's own dispatcher: whenever the board changes, it polls for the agents of running
+//! missions and for agents with assigned tasks.
+//!
+//! It uses the same command as any runner, so that capacity, order and claims are decided in one
+//! place.
+
+use std::sync::{Arc, PoisonError};
+use std::time::Instant;
+
+use regatta_core::agent::{self, Agent};
+use regatta_core::board::{Board, ReadyFor};
+use regatta_core::command::{Actor, Command, CommandOutcome, Request};
+use regatta_core::ids::{AgentName, MissionId, TaskId};
+use regatta_core::launch;
+use regatta_core::mission::MissionState;
+use regatta_core::runner::{self, Runner};
+use regatta_core::schedule::{self, PollRequest};
+use regatta_core::task::Task;
+use tokio::sync::watch;
+
+use crate::perform::{POLL_INTERVAL, block_on_until};
+use crate::start_facts::{self, StartFactsCache};
+use crate::{CommandFailure, Engine};
+
+/// The result of a round of polls.
+enum PollRound {
+    Granted,
+    /// Nothing was granted. Only a change of the board can make the next round differ.
+    Nothing,
+    /// The store failed, so the round is repeated soon.
+    Failed,
+}
+
+/// Starts the dispatcher's thread.
+pub(crate) fn start(engine: &Engine, mut rings: watch::Receiver<u64>) {
+    let it = engine.clone();
+    engine.spawn_thread("runner", move || {
+        let mut scales = StartFactsCache::default();
+        while !it.is_stopping() {
+            rings.mark_unchanged();
+            // The day is read before the polls, so that a new day that begins during them is
+            // noticed.
+            let day = regatta_core::budget::day_of(it.now());
+            match poll_all(&it, &it.board(), &mut scales) {
+                PollRound::Granted => {}
+                PollRound::Nothing => {
+                    let looks_different = scales.refresh(&it, &it.board());
+                    if !looks_different && !wait_for_change(&it, &mut rings, day) {
+                        return;
+                    }
+                }
+                PollRound::Failed => std::thread::sleep(POLL_INTERVAL),
+            }
+        }
+    });
+}
+
+/// Blocks until the board changes, or `day` is over, on which the board was last polled. Returns
+/// `false` when the engine stops.
+fn wait_for_change(engine: &Engine, rings: &mut watch::Receiver<u64>, day: u64) -> bool {
+    // A start gate can open without a change of the board.
+    let held = engine
+        .board()
+        .missions
+        .values()
+        .any(|it| !it.blocking_gates.is_empty());
+    let again = Instant::now() + start_facts::REFRESH_AFTER;
+    loop {
+        // A new day has a new budget.
+        if regatta_core::budget::day_of(engine.now()) != day {
+            return true;
+        }
+        if held && Instant::now() >= again {
+            return true;
+        }
+        match block_on_until(rings.changed(), Instant::now() + POLL_INTERVAL) {
+            Some(changed) => return changed.is_ok(),
+            None if engine.is_stopping() => return false,
+            None => {}
+        }
+    }
+}
+
+/// Polls once for every agent with free capacity, at every machine with free capacity.
+fn poll_all(engine: &Engine, board: &Board, scales: &mut StartFactsCache) -> PollRound {
+    let mut round = PollRound::Nothing;
+    let places = free_machines(board);
+    let all = candidates(board)
+        .into_iter()
+        .chain(assigned_candidates(board))
+        .chain(member_candidates(board));
+    for Candidate {
+        mission,
+        task,
+        agent,
+    } in all
+    {
+        let Some(who) = board.agents.get(&agent) else {
+            continue;
+        };
+        for place in places.iter().filter(|it| it.can_run(who)) {
+            let mut facts = mission
+                .map(|it| scales.facts(engine, board, it))
+                .unwrap_or_default();
+            if let Some(runner) = &place.0 {
+                // The free memory and disk of this machine do not apply to a runner's machine.
+                (facts.memory_mb, facts.disk_mb, facts.runner) =
+                    (None, None, Some(runner.name.clone()));
+            }
+            let may_start = engine
+                .shared
+                .can_start
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner);
+            if !*may_start {
+                return PollRound::Nothing;
+            }
+            let poll = PollRequest {
+                mission,
+                task,
+                ..PollRequest::new(agent.clone())
+            };
+            let command = Command::PollSupervised {
+                poll,
+                facts: Box::new(facts),
+            };
+            match engine.submit(Request {
+                by: Actor::Regatta,
+                key: None,
+                command,
+            }) {
+                Ok(reply) if matches!(reply.outcome, CommandOutcome::Polled(Some(_))) => {
+                    round = PollRound::Granted;
+                    break;
+                }
+                Ok(_) => {}
+                Err(CommandFailure::Refused { refusal, .. }) => {
+                    tracing::warn!("the board refused a poll: {}", refusal.message())
+                }
+                Err(CommandFailure::Store(_) | CommandFailure::Stopping) => {
+                    return PollRound::Failed;
+                }
+            }
+        }
+    }
+    round
+}
+
+/// A machine on which an attempt may run: a runner's, or this one for `None`.
+struct FreeMachine(Option<Arc<Runner>>);
+
+impl FreeMachine {
+    fn can_run(&self, agent: &Agent) -> bool {
+        self.0
+            .as_ref()
+            .map_or(agent.profile.labels.is_empty(), |it| it.can_run(agent))
+    }
+}
+
+/// Returns the machines with free capacity, the most free one first.
+fn free_machines(board: &Board) -> Vec<FreeMachine> {
+    let here = board
+        .attempts
+        .values()
+        .filter(|it| it.runner.is_none() && !it.takes_no_slot)
+        .count() as u32;
+    let mut found = vec![(
+        board.limits.max_attempts.saturating_sub(here),
+        FreeMachine(None),
+    )];
+    for it in board
+        .runners
+        .values()
+        .filter(|it| it.state == runner::RunnerState::Up)
+    {
+        let room = it
+            .max_tasks
+            .saturating_sub(runner::running_attempts(board, &it.name));
+        found.push((room, FreeMachine(Some(it.clone()))));
+    }
+    // This machine is always included, because leads and answers take no slot.
+    found.retain(|it| it.0 > 0 || it.1.0.is_none());
+    found.sort_by_key(|it| std::cmp::Reverse(it.0));
+    found.into_iter().map(|it| it.1).collect()
+}
+
+/// The largest number of ready tasks that one round tries for an agent. The first ones may have to
+/// wait for a claim.
+const MAX_TASKS_TRIED: usize = 8;
+
+/// Returns the agents that were assigned ready tasks and have capacity. An assigned task starts
+/// without a mission.
+fn assigned_candidates(board: &Board) -> Vec<Candidate> {
+    let mut found = Vec::new();
+    for agent in board
+        .agents
+        .values()
+        .filter(|agent| agent.is_run_by_regatta())
+    {
+        if agent::capacity(board, agent).available == 0 {
+            continue;
+        }
+        let lines = [
+            ReadyFor::Offered(agent.name.clone()),
+            ReadyFor::Agent(agent.name.clone()),
+        ];
+        let starts = |id: &TaskId| {
+            board
+                .tasks
+                .get(id)
+                .is_some_and(|task| schedule::starts_by_assignment(board, task))
+        };
+        let ready = lines
+            .iter()
+            .flat_map(|line| board.ready_for(line))
+            .filter(starts)
+            .take(MAX_TASKS_TRIED);
+        found.extend(ready.map(|task| Candidate {
+            mission: None,
+            task: Some(task),
+            agent: agent.name.clone(),
+        }));
+    }
+    found
+}
+
+/// Returns the members of running teams that have capacity, with the ready tasks for them: their
+/// own tasks and, unless they lead, the project's tasks for any member.
+fn member_candidates(board: &Board) -> Vec<Candidate> {
+    let mut found: Vec<(u32, AgentName, TaskId)> = Vec::new();
+    for launch in board.launches.values().filter(|it| it.stopping.is_none()) {
+        let pool: Vec<TaskId> = board
+            .ready_for(&ReadyFor::Pool(launch.project.clone()))
+            .take(MAX_TASKS_TRIED)
+            .collect();
+        for entry in launch
+            .members
+            .iter()
+            .filter(|it| it.state == launch::MemberState::Alive)
+        {
+            let Some(agent) = board.agents.get(&entry.agent) else {
+                continue;
+            };
+            let room = agent::capacity(board, agent);
+            if room.available == 0 {
+                continue;
+            }
+            let line = ReadyFor::Agent(entry.agent.clone());
+            let own = board.ready_for(&line).take(MAX_TASKS_TRIED);
+            let shared = pool.iter().copied().filter(|_| !entry.lead);
+            found.extend(
+                own.chain(shared)
+                    .map(|task| (room.current, entry.agent.clone(), task)),
+            );
+        }
+    }
+    found.sort_by(|a, b| (a.0, &a.1).cmp(&(b.0, &b.1)));
+    found
+        .into_iter()
+        .map(|(_, agent, task)| Candidate {
+            mission: None,
+            task: Some(task),
+            agent,
+        })
+        .collect()
+}
+
+/// An agent to poll for, with a mission or one task.
+struct Candidate {
+    mission: Option<MissionId>,
+    task: Option<TaskId>,
+    agent: AgentName,
+}
+
+/// Returns the agents to poll for: first leads and answers, then the workers of missions, least
+/// busy first, so that work spreads over a mission's agents.
+fn candidates(board: &Board) -> Vec<Candidate> {
+    let mut found: Vec<(u32, MissionId, AgentName)> = Vec::new();
+    for mission in board
+        .missions
+        .values()
+        .filter(|it| it.state == MissionState::Active)
+    {
+        let waits = |task: &Task| task.status.is_waiting() && task.is_polled();
+        let waiting = board
+            .open_tasks_of(mission.id)
+            .any(|(_, id)| board.tasks.get(&id).is_some_and(|it| waits(it)));
+        if !waiting {
+            continue;
+        }
+        for agent in mission.agents.iter().filter_map(|it| board.agents.get(it)) {
+            let room = agent::capacity(board, agent);
+            if room.available > 0 && agent.is_run_by_regatta() {
+                found.push((room.current, mission.id, agent.name.clone()));
+            }
+        }
+    }
+    found.sort();
+    let workers = found.into_iter().map(|(_, mission, agent)| Candidate {
+        mission: Some(mission),
+        task: None,
+        agent,
+    });
+    duty_candidates(board).into_iter().chain(workers).collect()
+}
+
+/// Returns the leads' turns and the answers that are due.
+fn duty_candidates(board: &Board) -> Vec<Candidate> {
+    let mut found = Vec::new();
+    for agent in board.agents.values().filter(|it| it.is_run_by_regatta()) {
+        // Only agents that Regatta derived lead and answer. In a conversation the agent itself
+        // answers.
+        let ours = |task: &Task| {
+            if agent.derived_from.is_some() {
+                !task.is_polled()
+            } else {
+                task.is_conversation()
+            }
+        };
+        let room = agent::capacity(board, agent).available as usize;
+        let line = ReadyFor::Agent(agent.name.clone());
+        let due = board
+            .ready_for(&line)
+            .filter(|id| board.tasks.get(id).is_some_and(|it| ours(it)))
+            .take(room);
+        found.extend(due.map(|task| Candidate {
+            mission: None,
+            task: Some(task),
+            agent: agent.name.clone(),
+        }));
+    }
+    found
+}

@@ -1,0 +1,110 @@
+//! Deletes the captures of dropped work thirty days after it was dropped (Q3). All other captures
+//! are kept for good.
+
+use std::time::Duration;
+
+use regatta_core::board::Board;
+use regatta_core::ids::{AttemptId, CommitId};
+use regatta_core::project::Project;
+use regatta_core::task::TaskStatus;
+
+use crate::Engine;
+use crate::ports::git::{DroppedProof, ProjectRepo};
+use crate::ports::store::TaskFilter;
+
+/// The time for which dropped work is kept.
+pub const DROPPED_WORK_RETENTION: Duration = Duration::from_secs(30 * 24 * 3_600);
+/// The age at which an object that no ref reaches is garbage. Running trials use objects that no
+/// ref reaches yet.
+const MIN_GARBAGE_AGE: Duration = Duration::from_secs(14 * 24 * 3_600);
+/// The number of tasks that one query reads.
+const PAGE_SIZE: usize = 1_000;
+
+impl Engine {
+    /// Deletes the captures of work that was dropped long enough ago, and returns the number of
+    /// attempts. Work whose state cannot be determined is kept. `today_unix_ms` is the date by
+    /// which ages are judged ([`crate::retention_date`]). Blocks: it reads the store and runs git.
+    pub fn forget_dropped(&self, today_unix_ms: u64) -> Result<usize, String> {
+        let board = self.board();
+        let mut forgotten = 0;
+        for project in board.projects.values() {
+            let repo = ProjectRepo::from_project(project);
+            let git = &self.shared.git;
+            let mut here = 0;
+            for attempt in git.kept_attempts(&repo).map_err(|it| it.to_string())? {
+                if let Some(proof) = self.prove_dropped(&board, attempt, today_unix_ms)? {
+                    git.forget_dropped(&proof, &repo)
+                        .map_err(|it| it.to_string())?;
+                    here += 1;
+                }
+            }
+            if here > 0 {
+                git.collect_garbage(&repo, &self.landed_commits(project)?, MIN_GARBAGE_AGE)
+                    .map_err(|it| it.to_string())?;
+            }
+            forgotten += here;
+        }
+        Ok(forgotten)
+    }
+
+    /// Returns all commits that ever landed in a project.
+    fn landed_commits(&self, project: &Project) -> Result<Vec<CommitId>, String> {
+        let mut found = Vec::new();
+        let mut after = None;
+        loop {
+            let filter = TaskFilter {
+                project: Some(project.name.clone()),
+                statuses: vec![TaskStatus::Completed],
+                after,
+                limit: PAGE_SIZE,
+                ..TaskFilter::default()
+            };
+            let tasks = self.history().tasks(&filter).map_err(|it| it.to_string())?;
+            after = tasks.iter().map(|it| it.id).max();
+            let full = tasks.len() == PAGE_SIZE;
+            found.extend(tasks.into_iter().filter_map(|it| it.landed));
+            if !full {
+                return Ok(found);
+            }
+        }
+    }
+
+    /// Proves that an attempt's work was dropped and that its time is up: the attempt has ended, no
+    /// other attempt continues it, and its task was cancelled thirty days ago. A cancelled task
+    /// cannot be resumed.
+    fn prove_dropped(
+        &self,
+        board: &Board,
+        id: AttemptId,
+        today_unix_ms: u64,
+    ) -> Result<Option<DroppedProof>, String> {
+        let lives = board
+            .attempts
+            .values()
+            .any(|it| it.id == id || it.workspace() == id)
+            || board
+                .tasks
+                .values()
+                .any(|it| it.resume.as_ref().is_some_and(|it| it.workspace == id))
+            || board
+                .tasks
+                .values()
+                .any(|it| it.submission.as_ref().is_some_and(|it| it.attempt == id));
+        if lives {
+            return Ok(None);
+        }
+        let history = self.history();
+        let Some(attempt) = history.attempt(id).map_err(|it| it.to_string())? else {
+            return Ok(None);
+        };
+        let Some(task) = history.task(attempt.task).map_err(|it| it.to_string())? else {
+            return Ok(None);
+        };
+        let over = attempt.end.is_some() && task.status == TaskStatus::Cancelled;
+        let age = today_unix_ms.saturating_sub(task.updated_unix_ms);
+        Ok(
+            (over && u128::from(age) >= DROPPED_WORK_RETENTION.as_millis())
+                .then(|| DroppedProof::mint(id)),
+        )
+    }
+}

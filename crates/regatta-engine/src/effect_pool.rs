@@ -1,0 +1,168 @@
+//! A thread pool for effects.
+//!
+//! Effects block: some for a millisecond, some for as long as an agent's program runs. The pool
+//! therefore has no upper bound. It starts a thread when no thread is idle, and an idle thread ends
+//! after [`IDLE_TIMEOUT`]. An effect never waits behind another one.
+
+use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// The time for which an idle thread waits for work before it ends.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(10);
+/// The stack size of a thread. One thread waits for each running program, and there may be
+/// hundreds.
+const STACK_BYTES: usize = 512 * 1024;
+
+type Job = Box<dyn FnOnce() + Send>;
+
+/// The queue of jobs and the threads that run them.
+#[derive(Default)]
+pub(crate) struct EffectPool {
+    state: Mutex<State>,
+    job_added: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    queued: VecDeque<Job>,
+    /// Threads that wait for work.
+    idle: usize,
+    /// Jobs that are queued or running.
+    unfinished: usize,
+    is_ended: bool,
+}
+
+impl EffectPool {
+    /// Runs a job on an idle thread, or on a new one if none is idle.
+    pub(crate) fn spawn(self: &Arc<Self>, work: impl FnOnce() + Send + 'static) {
+        let mut state = self.lock();
+        state.unfinished += 1;
+        state.queued.push_back(Box::new(work));
+        if state.idle >= state.queued.len() {
+            drop(state);
+            return self.job_added.notify_one();
+        }
+        drop(state);
+        let it = self.clone();
+        let spawned = std::thread::Builder::new()
+            .name("perform".into())
+            .stack_size(STACK_BYTES);
+        if let Err(error) = spawned.spawn(move || it.run_jobs()) {
+            // The job stays queued, and the next idle thread takes it.
+            tracing::error!("could not start a thread to perform an effect: {error}");
+        }
+    }
+
+    /// Returns whether a job is queued or running.
+    pub(crate) fn is_busy(&self) -> bool {
+        self.lock().unfinished > 0
+    }
+
+    /// Ends the idle threads, and every other thread after its job.
+    pub(crate) fn end(&self) {
+        self.lock().is_ended = true;
+        self.job_added.notify_all();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn run_jobs(&self) {
+        while let Some(work) = self.next_job() {
+            if catch_unwind(AssertUnwindSafe(work)).is_err() {
+                tracing::error!("an effect panicked; the next start performs it again");
+            }
+            self.lock().unfinished -= 1;
+        }
+    }
+
+    fn next_job(&self) -> Option<Job> {
+        let mut state = self.lock();
+        loop {
+            if let Some(work) = state.queued.pop_front() {
+                return Some(work);
+            }
+            if state.is_ended {
+                return None;
+            }
+            state.idle += 1;
+            let (woken, waited) = self
+                .job_added
+                .wait_timeout(state, IDLE_TIMEOUT)
+                .unwrap_or_else(PoisonError::into_inner);
+            state = woken;
+            state.idle -= 1;
+            if waited.timed_out() && state.queued.is_empty() {
+                return None;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc::channel;
+
+    /// A blocked job does not delay other jobs, and idle threads are reused.
+    #[test]
+    fn a_blocked_job_does_not_delay_others_and_idle_threads_are_reused() {
+        let hands = Arc::new(EffectPool::default());
+        let (tell, told) = channel();
+        let (mut gates, mut ends) = (Vec::new(), Vec::new());
+        for nth in 0..8 {
+            let (gate, opened) = channel::<()>();
+            let (end, ended) = channel();
+            gates.push(gate);
+            ends.push(ended);
+            let tell = tell.clone();
+            hands.spawn(move || {
+                tell.send((nth, std::thread::current().id())).unwrap();
+                opened.recv().unwrap();
+                end.send(()).unwrap();
+            });
+        }
+        let first: std::collections::HashSet<_> = (0..8).map(|_| told.recv().unwrap().1).collect();
+        assert_eq!(first.len(), 8, "the jobs do not run at the same time");
+        assert!(hands.is_busy());
+        gates.iter().for_each(|it| it.send(()).unwrap());
+        ends.iter().for_each(|it| it.recv().unwrap());
+        let deadline = std::time::Instant::now() + Duration::from_secs(30);
+        while hands.lock().idle < 8 {
+            assert!(
+                std::time::Instant::now() < deadline,
+                "the threads do not become idle"
+            );
+            std::thread::yield_now();
+        }
+        assert!(!hands.is_busy());
+        let again = tell.clone();
+        hands.spawn(move || again.send((9, std::thread::current().id())).unwrap());
+        assert!(
+            first.contains(&told.recv().unwrap().1),
+            "the job did not run on an idle thread"
+        );
+        hands.end();
+    }
+
+    #[test]
+    fn a_job_that_panics_does_not_affect_other_jobs() {
+        let hands = Arc::new(EffectPool::default());
+        let (tell, told) = channel();
+        hands.spawn(|| panic!("planted"));
+        hands.spawn(move || tell.send(()).unwrap());
+        told.recv_timeout(Duration::from_secs(30)).unwrap();
+        let deadline = std::time::Instant::now() + Duration::from_secs(30);
+        while hands.is_busy() {
+            assert!(
+                std::time::Instant::now() < deadline,
+                "the job that panicked counts as running"
+            );
+            std::thread::yield_now();
+        }
+        hands.end();
+    }
+}

@@ -1,0 +1,118 @@
+//! Counters of the writer, for metrics. Counting costs a few atomic additions and blocks nobody.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// The upper bounds of the buckets in microseconds, from a memory file system up to a failing disk.
+pub const BUCKET_BOUNDS_US: [u64; 12] = [
+    100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 500_000, 2_500_000,
+];
+
+/// A histogram of durations.
+#[derive(Debug, Default)]
+pub struct Histogram {
+    counts: [AtomicU64; BUCKET_BOUNDS_US.len() + 1],
+    sum_us: AtomicU64,
+}
+
+impl Histogram {
+    /// Counts one duration.
+    pub fn observe(&self, took: Duration) {
+        let us = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
+        let bucket = BUCKET_BOUNDS_US
+            .iter()
+            .position(|it| us <= *it)
+            .unwrap_or(BUCKET_BOUNDS_US.len());
+        self.counts[bucket].fetch_add(1, Relaxed);
+        self.sum_us.fetch_add(us, Relaxed);
+    }
+
+    /// Returns the number of durations up to each bound, then the number of all.
+    pub fn cumulative(&self) -> Vec<u64> {
+        let mut all = 0;
+        let up_to = |it: &AtomicU64| {
+            all += it.load(Relaxed);
+            all
+        };
+        self.counts.iter().map(up_to).collect()
+    }
+
+    /// Returns the sum of all durations.
+    pub fn sum(&self) -> Duration {
+        Duration::from_micros(self.sum_us.load(Relaxed))
+    }
+}
+
+/// The counters of the writer since its start.
+#[derive(Debug, Default)]
+pub struct WriterMetrics {
+    /// The duration of each transaction of the store.
+    pub commits: Histogram,
+    pub accepted: AtomicU64,
+    pub refused: AtomicU64,
+    /// Batches that the store failed to commit.
+    pub failed: AtomicU64,
+    /// The time of the last failed batch, until a batch is committed.
+    last_failure: Mutex<Option<Instant>>,
+}
+
+/// The time for which a failure counts when no further commit is attempted. Without this limit a
+/// client that sends nothing to an unready daemon would never find it ready again.
+const FAILURE_WINDOW: Duration = Duration::from_secs(30);
+
+impl WriterMetrics {
+    /// Counts a committed batch.
+    pub(crate) fn on_commit(&self, took: Duration) {
+        self.commits.observe(took);
+        *self
+            .last_failure
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner) = None;
+    }
+
+    /// Counts a failed batch.
+    pub(crate) fn on_commit_failed(&self, now: Instant) {
+        self.failed.fetch_add(1, Relaxed);
+        *self
+            .last_failure
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner) = Some(now);
+    }
+
+    /// Returns whether the store works, as far as is known: the last batch was committed, or its
+    /// failure was long ago.
+    pub fn is_healthy(&self, now: Instant) -> bool {
+        let failing = *self
+            .last_failure
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        failing.is_none_or(|it| now.saturating_duration_since(it) > FAILURE_WINDOW)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failed_commit_counts_until_the_next_success_or_its_expiry() {
+        let (meters, now) = (WriterMetrics::default(), Instant::now());
+        assert!(meters.is_healthy(now));
+        meters.on_commit_failed(now);
+        assert!(!meters.is_healthy(now) && meters.is_healthy(now + 2 * FAILURE_WINDOW));
+        meters.on_commit(Duration::ZERO);
+        assert!(meters.is_healthy(now));
+    }
+
+    #[test]
+    fn a_histogram_counts_each_value_once_and_sums_them() {
+        let it = Histogram::default();
+        for us in [50, 100, 101, 9_000_000] {
+            it.observe(Duration::from_micros(us));
+        }
+        let counts = it.cumulative();
+        assert_eq!((counts[0], counts[1], counts[11], counts[12]), (2, 3, 3, 4));
+        assert_eq!(it.sum(), Duration::from_micros(9_000_251));
+    }
+}

@@ -1,0 +1,240 @@
+//! Runs the project's commands after a landing, and its release. The queue does not wait for them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use regatta_core::bus::PostMessage;
+use regatta_core::command::{Actor, Command, Request};
+use regatta_core::effect::EffectKey;
+use regatta_core::ids::{ChannelName, CommitId, Label, ProjectName, TaskId};
+use regatta_core::project::Project;
+use regatta_core::task::IssueType;
+
+use crate::ports::agents::CheckCommand;
+use crate::ports::git::{ProjectRepo, UnreleasedCommit};
+use crate::running_commands::CommandOwner;
+use crate::{Engine, failpoint};
+
+use super::super::{POLL_INTERVAL, report_effect};
+use super::release::release;
+
+/// The task and the commit that landed.
+pub(crate) struct LandedTask {
+    pub(crate) project: ProjectName,
+    pub(crate) task: TaskId,
+    pub(crate) commit: CommitId,
+}
+
+/// Performs `Effect::AfterLanding`: runs the commands of `[landing] after` and the release, each
+/// once. A record under the effect's key says which commands have run and how they ended.
+pub(crate) fn after_landing(engine: &Engine, key: EffectKey, landed: &LandedTask) {
+    failpoint::hit("after.begin");
+    if let Some(project) = engine.board().projects.get(&landed.project).cloned() {
+        let settings = &project.settings.landing;
+        let mut commands = settings.after.iter().enumerate();
+        let all_ran = commands.all(|(nth, command)| {
+            let end = run_command_once(
+                engine,
+                &project,
+                landed,
+                (command, format!("after-{key}-{nth}")),
+            );
+            matches!(end, CommandEnd::Passed | CommandEnd::Failed)
+        });
+        if let Some(command) = &settings.release
+            && all_ran
+            && is_release_due(engine, &project, landed)
+            && !release(engine, &project, landed, key, command)
+        {
+            return; // the daemon stops, and the next one makes the release
+        }
+    }
+    if engine.is_stopping() {
+        // the next start runs the commands that have not begun, and reads how the others ended
+        return;
+    }
+    failpoint::hit("after.ran");
+    report_effect(engine, key, Command::ReportPerformed);
+    failpoint::hit("after.recorded");
+}
+
+/// Returns whether a release is due: whether a feature or a fix came after the last tag.
+pub(super) fn is_release_due(engine: &Engine, project: &Project, landed: &LandedTask) -> bool {
+    match engine
+        .shared
+        .git
+        .unreleased_commits(&ProjectRepo::from_project(project), &landed.commit)
+    {
+        Ok(Some(commits)) => commits
+            .iter()
+            .any(|it| is_release_subject(&it.subject) || landed_releasable_task(engine, it)),
+        // Without a tag, only the task that landed just now is known.
+        Ok(None) => is_releasable_task(engine, landed.task),
+        Err(error) => {
+            let text = format!(
+                "Could not find the unreleased commits after {} landed: {error}",
+                landed.task
+            );
+            post_warning(engine, project, "coord:release", &text);
+            is_releasable_task(engine, landed.task)
+        }
+    }
+}
+
+/// Returns whether a commit's subject marks a feature or a fix: `feat: …`, `fix(cart)!: …`.
+fn is_release_subject(subject: &str) -> bool {
+    let Some((kind, _)) = subject.split_once(':') else {
+        return false;
+    };
+    let kind = kind.trim_end_matches('!');
+    let kind = kind
+        .split_once('(')
+        .filter(|it| it.1.ends_with(')'))
+        .map_or(kind, |it| it.0);
+    matches!(kind, "feat" | "fix")
+}
+
+/// Returns whether a commit landed a task that is a feature or a bug.
+fn landed_releasable_task(engine: &Engine, commit: &UnreleasedCommit) -> bool {
+    commit
+        .task
+        .as_ref()
+        .and_then(|it| it.parse().ok())
+        .is_some_and(|it| is_releasable_task(engine, it))
+}
+
+/// Returns whether a task is a feature or a bug, so that a release is made for it.
+fn is_releasable_task(engine: &Engine, task: TaskId) -> bool {
+    let task = engine.history().task(task).ok().flatten();
+    task.is_some_and(|it| matches!(it.issue_type, IssueType::Feature | IssueType::Bug))
+}
+
+/// The end of an after-landing command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum CommandEnd {
+    Passed,
+    /// The command failed, and a message was posted to the project's channel.
+    Failed,
+    /// A person stopped the command (`regatta stop` with the task's id).
+    Stopped,
+    /// The daemon ends. The next one runs the command, or reads how it ended.
+    Interrupted,
+}
+
+/// Runs a command once, or reads how it ended.
+pub(super) fn run_command_once(
+    engine: &Engine,
+    project: &Arc<Project>,
+    landed: &LandedTask,
+    (command, once): (&str, String),
+) -> CommandEnd {
+    let check = CheckCommand {
+        command: command.to_owned(),
+        dir: ProjectRepo::from_project(project).path,
+        env: vec![
+            ("REGATTA_PROJECT".into(), project.name.to_string()),
+            ("REGATTA_TASK".into(), landed.task.to_string()),
+            ("REGATTA_COMMIT".into(), landed.commit.to_string()),
+        ],
+        timeout: Duration::from_millis(project.validation_timeout_ms),
+        once_name: Some(once),
+        // The command publishes, so it may reach everything that the user can reach.
+        sandbox: None,
+    };
+    let (result, stopped) = loop {
+        let what = format!("`{command}` after it landed");
+        let entry = engine
+            .shared
+            .commands
+            .register(CommandOwner::Landed(landed.task), &what);
+        let wanted = || engine.can_start() && entry.is_wanted();
+        let result = engine
+            .shared
+            .agents
+            .run_check_while(&check, &wanted)
+            .transpose();
+        let stopped = !entry.is_wanted();
+        drop(entry);
+        match result {
+            Some(result) if engine.can_start() => break (result, stopped),
+            None if stopped => return CommandEnd::Stopped,
+            // A shutdown ended the command or kept it from beginning.
+            _ if engine.is_stopping() => return CommandEnd::Interrupted,
+            _ => std::thread::sleep(POLL_INTERVAL),
+        }
+    };
+    let (end, text) = match result {
+        Ok(result) if result.passed() => return CommandEnd::Passed,
+        Ok(_) if stopped => (
+            CommandEnd::Stopped,
+            format!("`{command}` was stopped by a person."),
+        ),
+        Ok(result) => {
+            let summary = regatta_core::failure::summary(&result.output);
+            (CommandEnd::Failed, format!("`{command}` failed: {summary}"))
+        }
+        Err(error) => (CommandEnd::Failed, format!("`{command}`: {error}")),
+    };
+    post_warning(
+        engine,
+        project,
+        "coord:after",
+        &format!("After {} landed, {text}", landed.task),
+    );
+    end
+}
+
+/// Posts a message to the project's channel, and logs it as a warning.
+pub(super) fn post_warning(engine: &Engine, project: &Project, label: &str, text: &str) {
+    tracing::warn!(project = %project.name, "{text}");
+    post_message(engine, project, label, text);
+}
+
+/// Posts a message to the project's channel.
+pub(super) fn post_message(engine: &Engine, project: &Project, label: &str, text: &str) {
+    let (Ok(channel), Ok(label)) = (ChannelName::new(project.name.as_str()), Label::new(label))
+    else {
+        return;
+    };
+    let post = PostMessage {
+        channel,
+        text: text.to_owned(),
+        labels: vec![label],
+        reply_to: None,
+    };
+    let request = Request {
+        by: Actor::Regatta,
+        key: None,
+        command: Command::Post(post),
+    };
+    if let Err(failure) = engine.submit(request) {
+        tracing::warn!("could not post a message about a landing: {failure:?}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_feature_or_a_fix_is_recognised_by_its_subjects_prefix() {
+        for yes in [
+            "feat: a cart",
+            "fix(cart): totals",
+            "feat!: gone",
+            "fix(a b)!: c",
+        ] {
+            assert!(is_release_subject(yes), "{yes}");
+        }
+        for no in [
+            "feature: x",
+            "fixes a: b",
+            "chore: release",
+            "fix it",
+            "docs(feat): x",
+            "fix(: x",
+        ] {
+            assert!(!is_release_subject(no), "{no}");
+        }
+    }
+}

@@ -1,0 +1,73 @@
+//! Checks whether a trial still counts while its checks run. A trial that no longer counts is
+//! cancelled, so that its slot is free at once.
+
+use std::cell::Cell;
+use std::time::{Duration, Instant};
+
+use regatta_core::ids::{CommitId, LandingId};
+use regatta_core::landing::LandingState;
+
+use crate::Engine;
+use crate::ports::git::ProjectRepo;
+
+/// The interval at which the trunk's tip is read, because somebody else may have moved it.
+const TIP_CHECK_INTERVAL: Duration = Duration::from_secs(1);
+
+/// A running trial.
+pub(super) struct TrialWatch<'a> {
+    engine: &'a Engine,
+    repo: &'a ProjectRepo,
+    landing: LandingId,
+    /// The places where the trunk may be: where the trial began, or at a landing of the trial that
+    /// has landed in the meantime.
+    tips: Vec<CommitId>,
+    last_checked: Cell<Instant>,
+    has_trunk_moved: Cell<bool>,
+}
+
+impl<'a> TrialWatch<'a> {
+    pub(super) fn new(
+        engine: &'a Engine,
+        repo: &'a ProjectRepo,
+        landing: LandingId,
+        tips: Vec<CommitId>,
+    ) -> TrialWatch<'a> {
+        TrialWatch {
+            engine,
+            repo,
+            landing,
+            tips,
+            last_checked: Cell::new(Instant::now()),
+            has_trunk_moved: Cell::new(false),
+        }
+    }
+
+    /// Returns whether the trial's result would still count.
+    pub(super) fn is_still_relevant(&self) -> bool {
+        if self.has_trunk_moved.get() {
+            return false;
+        }
+        let mut tip = None;
+        if self.last_checked.get().elapsed() >= TIP_CHECK_INTERVAL {
+            self.last_checked.set(Instant::now());
+            // If the trunk cannot be read now, the move finds out where it is.
+            tip = self.engine.shared.git.tip(self.repo).ok();
+        }
+        // The board is read after the trunk, so it already shows a move that the queue itself made.
+        let board = self.engine.board();
+        let mut queue = board.queue_of(&self.repo.project);
+        let state = board.landings.get(&self.landing).map(|it| &it.state);
+        if !matches!(state, Some(LandingState::Trying { void: false, .. })) {
+            return false;
+        }
+        let strange = tip.is_some_and(|it| !self.tips.contains(&it));
+        self.has_trunk_moved
+            .set(strange && !queue.any(|it| matches!(it.state, LandingState::Moving { .. })));
+        !self.has_trunk_moved.get()
+    }
+
+    /// Returns whether the trial was given up because somebody else moved the trunk.
+    pub(super) fn has_trunk_moved(&self) -> bool {
+        self.has_trunk_moved.get()
+    }
+}

@@ -1,0 +1,89 @@
+//! Brings in commits that only the remote's trunk has: rebases the local trunk onto the remote's
+//! and validates the result.
+
+use regatta_core::landing::TrialOutcome;
+use regatta_core::task::Task;
+
+use crate::ports::git::{GitError, RebaseResult};
+use crate::validation::FailedCheck;
+use crate::{Engine, failpoint};
+
+use super::{TrialBatch, first_failed_check, validate};
+
+/// Replays the commits that are only on the local trunk on top of the remote's trunk, and validates
+/// exactly that tree (Q1): with the checks that the remote's trunk names, and with the contracts of
+/// the replayed tasks. `Err` is the reason why the result could not be determined.
+pub(super) fn try_remote_sync(
+    engine: &Engine,
+    train: &mut TrialBatch,
+    remote: &str,
+) -> Result<TrialOutcome, TrialOutcome> {
+    let git = &engine.shared.git;
+    let held = |error: GitError| TrialOutcome::Held {
+        landing: None,
+        reason: format!("{error} {}", error.hint),
+    };
+    let onto = git.fetch_upstream(&train.repo, remote).map_err(held)?.tip;
+    failpoint::hit("join.fetched");
+    let (old, new, tasks) = match git.rebase_trunk(&train.repo, &onto).map_err(held)? {
+        RebaseResult::UpToDate { tip } => {
+            return Ok(TrialOutcome::AlreadyOnTrunk {
+                tip,
+                landed_as: vec![],
+            });
+        }
+        RebaseResult::Rebased { old, new, tasks } => (old, new, tasks),
+        RebaseResult::Conflict { paths } => {
+            let Some(last) = train.members.last() else {
+                return Err(empty_trial());
+            };
+            return Ok(TrialOutcome::Conflict {
+                landing: last.landing.id,
+                paths,
+                kinds: vec![],
+            });
+        }
+    };
+    failpoint::hit("join.replanted");
+    validate::read_trunk_checks(engine, train, &onto).map_err(|reason| TrialOutcome::Held {
+        landing: None,
+        reason,
+    })?;
+    let replayed = replayed_tasks(engine, &tasks).map_err(|reason| TrialOutcome::Held {
+        landing: None,
+        reason,
+    })?;
+    let all: Vec<&Task> = replayed
+        .iter()
+        .chain(train.members.iter().map(|it| &it.task))
+        .collect();
+    match first_failed_check(engine, train, &all, &new, vec![old.clone()])? {
+        None => Ok(TrialOutcome::Passed {
+            old,
+            new,
+            carries: vec![],
+        }),
+        Some(FailedCheck { reason, output }) => Ok(TrialOutcome::Failed {
+            reason,
+            output: Some(engine.redact(&output)),
+            settled: vec![],
+        }),
+    }
+}
+
+fn empty_trial() -> TrialOutcome {
+    TrialOutcome::Held {
+        landing: None,
+        reason: "the trial has no landings".into(),
+    }
+}
+
+/// Reads the tasks that the replayed commits landed. Their contracts must hold on top of the
+/// remote's trunk, too.
+fn replayed_tasks(engine: &Engine, names: &[String]) -> Result<Vec<Task>, String> {
+    let mut found = Vec::new();
+    for id in names.iter().filter_map(|it| it.parse().ok()) {
+        found.extend(engine.history().task(id).map_err(|it| it.to_string())?);
+    }
+    Ok(found)
+}

@@ -1,0 +1,133 @@
+//! Makes one commit of all landings of a wave: merges them one after the other, then squashes the
+//! commits between the tip and the last of them into one that names them all.
+
+use regatta_core::board::Board;
+use regatta_core::ids::CommitId;
+use regatta_core::landing::{CarriedLanding, TrialOutcome, wave_commit};
+
+use crate::Engine;
+use crate::ports::git::Authorship;
+
+use super::{TrialBatch, TrialMember, landing_authorship};
+
+/// The wave whose landings are being merged.
+#[derive(Default)]
+pub(super) struct OpenWave {
+    wave: Option<wave_commit::WaveId>,
+    /// The tip that the first landing of the wave was merged onto.
+    base_tip: Option<CommitId>,
+    /// The number of trial members before the wave's first one.
+    first_member: usize,
+}
+
+impl OpenWave {
+    /// Returns whether the member belongs to a wave, so that it is squashed.
+    pub(super) fn is_in_wave(&self) -> bool {
+        self.wave.is_some()
+    }
+
+    /// Begins the next member, which is merged onto `tip`. Closes the open wave if the member
+    /// belongs to another one.
+    pub(super) fn begin_member(
+        &mut self,
+        engine: &Engine,
+        (train, board): (&TrialBatch, &Board),
+        carries: &mut [CarriedLanding],
+        tip: CommitId,
+    ) -> Result<CommitId, TrialOutcome> {
+        let next = train
+            .members
+            .get(carries.len())
+            .and_then(|it| wave_commit::wave_of(board, &it.landing));
+        if next.is_some() && next == self.wave {
+            return Ok(tip);
+        }
+        let tip = self.close(engine, (train, board), carries, tip)?;
+        *self = OpenWave {
+            wave: next,
+            base_tip: Some(tip.clone()),
+            first_member: carries.len(),
+        };
+        Ok(tip)
+    }
+
+    /// Squashes the landings of the open wave into one commit, if there is more than one.
+    pub(super) fn close(
+        &self,
+        engine: &Engine,
+        (train, board): (&TrialBatch, &Board),
+        carries: &mut [CarriedLanding],
+        tip: CommitId,
+    ) -> Result<CommitId, TrialOutcome> {
+        let (Some(wave), Some(onto)) = (self.wave, &self.base_tip) else {
+            return Ok(tip);
+        };
+        let members = &train.members[self.first_member..carries.len()];
+        if members.len() < 2 || tip == *onto {
+            return Ok(tip);
+        }
+        let by = wave_authorship(train, board, wave, members);
+        let one = engine.shared.git.squash_range(&train.repo, onto, &tip, &by);
+        let one = one.map_err(|error| TrialOutcome::Held {
+            landing: None,
+            reason: error.to_string(),
+        })?;
+        // A landing that brought nothing new counts as landed with the others.
+        carries[self.first_member..]
+            .iter_mut()
+            .for_each(|it| it.commit = one.clone());
+        Ok(one)
+    }
+}
+
+/// Returns the author and the message of a wave's commit. The same members always give the same
+/// text.
+fn wave_authorship(
+    train: &TrialBatch,
+    board: &Board,
+    (mission, step): wave_commit::WaveId,
+    members: &[TrialMember],
+) -> Authorship {
+    let mut members: Vec<&TrialMember> = members.iter().collect();
+    members.sort_by_key(|it| it.task.id);
+    let mut agents: Vec<&str> = members.iter().map(|it| it.landing.agent.as_str()).collect();
+    agents.sort_unstable();
+    agents.dedup();
+    let title = board
+        .missions
+        .get(&mission)
+        .map_or("", |it| it.title.trim());
+    let mut message = format!("{title}: wave {step} of {mission}\n\n");
+    for member in &members {
+        message += &format!("- {}: {}\n", member.task.id, member.task.subject);
+    }
+    let trailers = members
+        .iter()
+        .flat_map(|it| message_trailers(&landing_authorship(train, it).message));
+    message += &format!(
+        "\nRegatta-Mission: {mission}\n{}",
+        trailers.collect::<String>()
+    );
+    let seconds = members
+        .iter()
+        .map(|it| it.landing.queued_unix_ms / 1_000)
+        .max()
+        .unwrap_or(0);
+    let name = if let [only] = agents.as_slice() {
+        (*only).to_owned()
+    } else {
+        "regatta".to_owned()
+    };
+    Authorship {
+        email: format!("{}@regatta.invalid", name.replace('/', ".")),
+        name,
+        message,
+        unix_seconds: seconds,
+    }
+}
+
+/// Returns the lines of the last paragraph of a landing's own message.
+fn message_trailers(message: &str) -> Vec<String> {
+    let last = message.trim_end().rsplit("\n\n").next().unwrap_or_default();
+    last.lines().map(|it| format!("{it}\n")).collect()
+}

@@ -1,0 +1,673 @@
+//! Validates an attempt: captures its files, compares them with the manifest, runs its checks and
+//! its ratchet, and reports a verdict with everything that was found on the way.
+//!
+//! The consequences of a verdict are decided in `regatta_core::attempt`.
+
+use regatta_core::attempt::{ResultStatus, SetupFault, WorkFindings, WorkResult, WorkVerdict};
+use regatta_core::command::Command;
+use regatta_core::effect::EffectKey;
+use regatta_core::ids::AttemptId;
+use regatta_core::isolation_breach::IsolationBreach;
+use regatta_core::landing::guard::{self, FileKind, SpecialFile};
+use regatta_core::project::{EscapePolicy, RuleAction};
+use regatta_core::project_rules::{self, ChangedFile};
+use regatta_core::schedule::WaitKind;
+use regatta_core::scope_escape;
+use regatta_core::task::{Expects, TaskDuty};
+
+use crate::artifacts::CheckEvidence;
+use crate::ports::git::{Capture, ProjectRepo};
+use crate::ports::site::{SiteError, WorkerReport};
+use crate::validation::test_names;
+use crate::worker_result::ParsedResult;
+use crate::{Engine, artifacts, project_learnings, validation};
+
+use super::attempts::{complete_for_ended_attempt, end_program_and_commands, has_ended};
+use super::landings::StagedCommit;
+use super::{
+    AttemptContext, attempt_context, authorship, isolation, report_effect, wait_out_shutdown,
+};
+
+/// Performs `Effect::Validate`: judges an attempt's work and reports the verdict.
+pub(super) fn validate(engine: &Engine, key: EffectKey, id: AttemptId) {
+    let Ok(found) = attempt_context(engine, id) else {
+        return;
+    };
+    let Some(scene) = found else {
+        return complete_for_ended_attempt(engine, key, id);
+    };
+    crate::failpoint::hit("submit.begin");
+    let (mut findings, verdict) = loop {
+        let mut findings = WorkFindings::default();
+        let verdict = validate_work(engine, &scene, &mut findings)
+            .unwrap_or_else(|reason| WorkVerdict::Unknown { reason });
+        if !matches!(verdict, WorkVerdict::Unknown { .. })
+            || engine.can_start()
+            || engine.is_ending(id)
+        {
+            break (findings, verdict);
+        }
+        // A shutdown interrupted the checks. The next start runs them again, or this daemon does if
+        // it stays up.
+        if !wait_out_shutdown(engine, id) {
+            return;
+        }
+    };
+    // A stopping daemon cannot reach a runner, so the next start repeats this.
+    if engine.is_stopping() && matches!(verdict, WorkVerdict::Unknown { .. }) {
+        return;
+    }
+    crate::failpoint::hit("submit.judged");
+    // A ratchet that an earlier daemon started may still run.
+    if engine.is_ending(id)
+        && !has_ended(engine, id)
+        && !end_program_and_commands(engine, &*engine.site_of(&scene), id)
+    {
+        return;
+    }
+    if has_ended(engine, id) {
+        return complete_for_ended_attempt(engine, key, id);
+    }
+    write_findings(engine, &scene, &mut findings);
+    report_effect(
+        engine,
+        key,
+        Command::ReportWorkVerdict {
+            attempt: id,
+            token: scene.attempt.token,
+            verdict,
+            findings,
+        },
+    );
+    crate::failpoint::hit("submit.recorded");
+}
+
+/// Returns the agent's own description of its work, without secrets, if it left a readable result.
+pub(super) fn worker_detail(engine: &Engine, scene: &AttemptContext) -> Option<String> {
+    let heard = engine.site_of(scene).read_report(&scene.spec()).ok()?;
+    let detail = heard.result?.ok()?.result.detail;
+    Some(engine.redact(&detail)).filter(|detail| !detail.trim().is_empty())
+}
+
+/// Judges an attempt's work. `Err` says why that was not possible.
+fn validate_work(
+    engine: &Engine,
+    scene: &AttemptContext,
+    findings: &mut WorkFindings,
+) -> Result<WorkVerdict, String> {
+    let AttemptContext {
+        attempt,
+        task,
+        project,
+        repo,
+    } = scene;
+    let (site, order) = (engine.site_of(scene), scene.spec());
+    // The files are captured before anything runs in the workspace, so the verdict is about the
+    // work and not about files that a test wrote.
+    let signed = authorship(task, attempt.agent.as_str(), attempt.started_unix_ms);
+    let whole = match site.capture(&order, &signed) {
+        Ok(whole) => whole,
+        // Another attempt would end the same way, so a person must change something first.
+        Err(SiteError {
+            reason,
+            fault: Some(SetupFault::Task),
+        }) => {
+            return Ok(WorkVerdict::NeedsPerson {
+                kind: WaitKind::Policy,
+                reason,
+            });
+        }
+        Err(error) => return Err(error.reason),
+    };
+    crate::failpoint::hit("submit.captured");
+    let status = apply_report(engine, scene, site.read_report(&order)?, findings);
+
+    let (mut inside, outside) =
+        scope_escape::split_by_manifest(task, &project.settings.run, &whole.changed);
+    // Files of the protocol are no part of the work, unless the manifest names them.
+    inside.retain(|it| !task.files.is_empty() || !artifacts::is_protocol_path(project, it));
+    findings.outside_manifest = outside
+        .into_iter()
+        .filter(|it| !artifacts::is_protocol_path(project, it))
+        .collect();
+    match status {
+        Some((ResultStatus::Blocked, detail)) => {
+            let reason = format!("it says it is blocked: {}", detail_or_placeholder(&detail));
+            return Ok(WorkVerdict::NeedsPerson {
+                kind: WaitKind::Question,
+                reason,
+            });
+        }
+        Some((ResultStatus::Failed, detail)) => {
+            return Ok(WorkVerdict::Failed {
+                reason: format!("it says it failed: {}", detail_or_placeholder(&detail)),
+            });
+        }
+        Some((ResultStatus::Done | ResultStatus::NotNeeded, _)) | None => {}
+    }
+    if task.duty.is_some() {
+        // such a task has no manifest, and none of its changes land
+        findings.outside_manifest.clear();
+    }
+    if !findings.outside_manifest.is_empty()
+        && project.settings.run.on_scope_escape == EscapePolicy::Block
+    {
+        let reason = format!(
+            "it changed files outside its manifest: {}",
+            findings.outside_manifest.join(", ")
+        );
+        return Ok(WorkVerdict::NeedsPerson {
+            kind: WaitKind::Policy,
+            reason,
+        });
+    }
+    if task.is_conversation() {
+        return validate_turn(engine, scene, whole, findings);
+    }
+    if task.duty == Some(TaskDuty::Lead) {
+        return lead_edits(engine, scene, whole, findings);
+    }
+    if task.explores.is_some() || task.reviews.is_some() || task.duty.is_some() {
+        // The attempt was only to read. Its changes are kept but do not land.
+        if !inside.is_empty() {
+            let files: Vec<&str> = inside.iter().take(5).map(String::as_str).collect();
+            let text = format!(
+                "{} was only to read, but changed {}; these changes do not land",
+                attempt.id,
+                files.join(", ")
+            );
+            findings.warnings.push(text);
+        }
+        let Capture { base, .. } = whole;
+        return Ok(WorkVerdict::Passed {
+            commit: base.clone(),
+            base,
+            changed: vec![],
+        });
+    }
+    let part = if inside.len() == whole.changed.len() {
+        whole
+    } else {
+        let part = (&whole, inside.as_slice());
+        engine
+            .shared
+            .git
+            .restrict(repo, attempt.workspace(), part, &signed)
+            .map_err(|it| it.to_string())?
+    };
+    if let Some(reason) = leftover_conflict_markers(engine, scene, &part)? {
+        return Ok(WorkVerdict::Failed { reason });
+    }
+    let part = engine
+        .shared
+        .git
+        .squash_fixup(repo, attempt.workspace(), part, &signed)
+        .map_err(|it| it.to_string())?;
+    let Capture {
+        commit,
+        base,
+        changed,
+    } = part.clone();
+    let passed = WorkVerdict::Passed {
+        commit,
+        base,
+        changed,
+    };
+    if part.changed.is_empty() {
+        if reports_not_needed(engine, scene, findings) {
+            return validate_not_needed(engine, scene, passed);
+        }
+        let is_undone = task.expects == Expects::Changes
+            && task.fixup.is_none()
+            && findings.outside_manifest.is_empty();
+        return if is_undone {
+            validate_unchanged(engine, scene)
+        } else {
+            Ok(passed)
+        };
+    }
+    findings.special = special_files(engine, repo, &part)?;
+    if let Some(reason) = guard::never_lands_reason(&part.changed, &findings.special) {
+        return Ok(WorkVerdict::Failed { reason });
+    }
+    if let Some(reason) = misnamed_test(engine, scene, &part)? {
+        return Ok(WorkVerdict::Failed { reason });
+    }
+    if let Some(reason) = violated_rule(engine, scene, &part, findings)? {
+        return Ok(WorkVerdict::NeedsPerson {
+            kind: WaitKind::Policy,
+            reason,
+        });
+    }
+    // Files that are held back are still in the workspace, where a check or a ratchet could depend
+    // on them.
+    let held_back = &findings.outside_manifest;
+    let alone = if held_back.is_empty() {
+        None
+    } else {
+        Some(StagedCommit::new(engine, scene, &part.commit)?)
+    };
+    let mut found = match &alone {
+        None => site.run_checks(&order)?,
+        Some(alone) => alone.run_checks()?,
+    };
+    for it in &mut found {
+        it.output = (engine.shared.settings.redactor.0)(&it.output);
+    }
+    artifacts::write_evidence(engine, attempt.id, &found);
+    if let Some(mut reason) = validation::failure_reason(&found) {
+        if !held_back.is_empty() {
+            let names = held_back
+                .iter()
+                .take(5)
+                .map(String::as_str)
+                .collect::<Vec<_>>()
+                .join(", ");
+            let more = held_back.len().checked_sub(5).filter(|more| *more > 0);
+            let more = more.map_or(String::new(), |more| format!(" and {more} more"));
+            // On the same line, because screens show the first line of a reason.
+            reason +=
+                &format!("; checked without {names}{more}, held back because outside its manifest");
+        }
+        return Ok(WorkVerdict::Failed { reason });
+    }
+    let refused = match &alone {
+        None => site.run_ratchet(&order)?,
+        Some(alone) => alone.run_ratchet()?,
+    };
+    Ok(match refused {
+        None => passed,
+        Some(reason) => WorkVerdict::Rejected { reason },
+    })
+}
+
+/// Returns the changes that a lead made itself. The core makes a task of them, and the queue
+/// validates it.
+fn lead_edits(
+    engine: &Engine,
+    scene: &AttemptContext,
+    whole: Capture,
+    findings: &mut WorkFindings,
+) -> Result<WorkVerdict, String> {
+    let part = without_protocol(engine, scene, whole)?;
+    if !part.changed.is_empty() {
+        findings.special = special_files(engine, &scene.repo, &part)?;
+    }
+    let Capture {
+        commit,
+        base,
+        changed,
+    } = part;
+    Ok(WorkVerdict::Passed {
+        commit,
+        base,
+        changed,
+    })
+}
+
+/// Leaves out the files of the protocol between agents and Regatta.
+fn without_protocol(
+    engine: &Engine,
+    scene: &AttemptContext,
+    whole: Capture,
+) -> Result<Capture, String> {
+    let AttemptContext {
+        attempt,
+        task,
+        project,
+        repo,
+    } = scene;
+    let signed = authorship(task, attempt.agent.as_str(), attempt.started_unix_ms);
+    let inside: Vec<String> = whole
+        .changed
+        .iter()
+        .filter(|path| !artifacts::is_protocol_path(project, path))
+        .cloned()
+        .collect();
+    let part = if inside.len() == whole.changed.len() {
+        whole
+    } else {
+        let part = (&whole, inside.as_slice());
+        engine
+            .shared
+            .git
+            .restrict(repo, attempt.workspace(), part, &signed)
+            .map_err(|error| error.to_string())?
+    };
+    engine
+        .shared
+        .git
+        .squash_fixup(repo, attempt.workspace(), part, &signed)
+        .map_err(|error| error.to_string())
+}
+
+/// Judges a turn of a conversation. All changes are kept; failing checks are reported but do not
+/// fail the turn.
+fn validate_turn(
+    engine: &Engine,
+    scene: &AttemptContext,
+    whole: Capture,
+    findings: &mut WorkFindings,
+) -> Result<WorkVerdict, String> {
+    let attempt = &scene.attempt;
+    let part = without_protocol(engine, scene, whole)?;
+    if !part.changed.is_empty() {
+        findings.special = special_files(engine, &scene.repo, &part)?;
+        let mut found = engine.site_of(scene).run_checks(&scene.spec())?;
+        for it in &mut found {
+            it.output = (engine.shared.settings.redactor.0)(&it.output);
+        }
+        artifacts::write_evidence(engine, attempt.id, &found);
+        findings.checks = match (found.len(), validation::failure_reason(&found)) {
+            (0, None) => None,
+            (1, None) => Some("its check passes".into()),
+            (count, None) => Some(format!("all {count} checks pass")),
+            (_, Some(reason)) => Some(format!(
+                "a check fails: {}",
+                reason.lines().next().unwrap_or_default()
+            )),
+        };
+    }
+    let Capture {
+        commit,
+        base,
+        changed,
+    } = part;
+    Ok(WorkVerdict::Passed {
+        commit,
+        base,
+        changed,
+    })
+}
+
+/// Lists the changed paths that are more than plain files.
+fn special_files(
+    engine: &Engine,
+    repo: &ProjectRepo,
+    part: &Capture,
+) -> Result<Vec<SpecialFile>, String> {
+    let git = &engine.shared.git;
+    let mut special = git
+        .special_files(repo, &part.base, &part.commit)
+        .map_err(|error| error.to_string())?;
+    if special
+        .iter()
+        .any(|file| file.after == Some(FileKind::Submodule))
+    {
+        let unpublished = git.unpublished_submodules(repo, &part.base, &part.commit);
+        let unpublished = unpublished.map_err(|error| error.to_string())?;
+        for file in special
+            .iter_mut()
+            .filter(|file| file.after == Some(FileKind::Submodule))
+        {
+            file.unpublished = unpublished.contains(&file.path);
+        }
+    }
+    Ok(special)
+}
+
+/// Returns whether the agent reported, in its result or with a tool, that nothing has to be
+/// changed.
+fn reports_not_needed(engine: &Engine, scene: &AttemptContext, findings: &WorkFindings) -> bool {
+    let board = engine.board();
+    let said = board
+        .attempts
+        .get(&scene.attempt.id)
+        .and_then(|attempt| attempt.result.as_ref());
+    let is_said = said.is_some_and(|result| result.status == ResultStatus::NotNeeded);
+    match findings.result.as_ref().map(|result| result.status) {
+        // A program may leave a plain "done" after its agent reported "not needed" with a tool.
+        None | Some(ResultStatus::Done) => is_said,
+        Some(status) => status == ResultStatus::NotNeeded,
+    }
+}
+
+/// Runs the checks on a workspace in which nothing has changed, and stores their output.
+fn check_unchanged_workspace(
+    engine: &Engine,
+    scene: &AttemptContext,
+) -> Result<Vec<CheckEvidence>, String> {
+    let mut found = engine.site_of(scene).run_checks(&scene.spec())?;
+    for evidence in &mut found {
+        evidence.output = (engine.shared.settings.redactor.0)(&evidence.output);
+    }
+    artifacts::write_evidence(engine, scene.attempt.id, &found);
+    Ok(found)
+}
+
+/// Judges an attempt that reported "done" and changed nothing. If the checks fail, the agent gets
+/// their output. If they pass, another attempt would end the same way: either the work exists
+/// already, or no check can detect that it is missing.
+fn validate_unchanged(engine: &Engine, scene: &AttemptContext) -> Result<WorkVerdict, String> {
+    let found = check_unchanged_workspace(engine, scene)?;
+    if let Some(reason) = validation::failure_reason(&found) {
+        return Ok(WorkVerdict::Failed {
+            reason: format!("it said it was done, and nothing had changed: {reason}"),
+        });
+    }
+    let id = scene.task.id;
+    let checks = if found.is_empty() {
+        "no check can tell whether the work exists"
+    } else {
+        "its checks pass without a change"
+    };
+    let reason = format!(
+        "it said it was done, and nothing had changed; {checks}. If the work is there already: \
+         regatta task cancel {id}; if \
+         not: regatta retry {id}"
+    );
+    Ok(WorkVerdict::NeedsPerson {
+        kind: WaitKind::Review,
+        reason,
+    })
+}
+
+/// Judges an attempt that reported "not needed". Without a check only a person can decide.
+fn validate_not_needed(
+    engine: &Engine,
+    scene: &AttemptContext,
+    passed: WorkVerdict,
+) -> Result<WorkVerdict, String> {
+    let found = check_unchanged_workspace(engine, scene)?;
+    if let Some(reason) = validation::failure_reason(&found) {
+        return Ok(WorkVerdict::Failed {
+            reason: format!("it says that nothing has to be changed, but {reason}"),
+        });
+    }
+    if found.is_empty() {
+        let id = scene.task.id;
+        let reason = format!(
+            "it says that nothing has to be changed, and no check can confirm it. If you agree: \
+             regatta task cancel \
+             {id}; if not: regatta retry {id}"
+        );
+        return Ok(WorkVerdict::NeedsPerson {
+            kind: WaitKind::Review,
+            reason,
+        });
+    }
+    Ok(passed)
+}
+
+/// Returns a reason if a path of a fix-up still has conflict markers.
+fn leftover_conflict_markers(
+    engine: &Engine,
+    scene: &AttemptContext,
+    part: &Capture,
+) -> Result<Option<String>, String> {
+    for path in scene.task.fixup.iter().flat_map(|it| &it.paths) {
+        let file = engine
+            .shared
+            .git
+            .file_at(&scene.repo, &part.commit, path)
+            .map_err(|it| it.to_string())?;
+        let has = |mark: &[u8]| {
+            file.as_ref()
+                .is_some_and(|it| it.split(|it| *it == b'\n').any(|it| it.starts_with(mark)))
+        };
+        if has(b"<<<<<<< ") && has(b">>>>>>> ") {
+            return Ok(Some(format!("{path} still has conflict markers")));
+        }
+    }
+    Ok(None)
+}
+
+/// Adds the worker's result and the findings it reported to `findings`. Returns the status and the
+/// detail of a result file.
+fn apply_report(
+    engine: &Engine,
+    scene: &AttemptContext,
+    heard: WorkerReport,
+    findings: &mut WorkFindings,
+) -> Option<(ResultStatus, String)> {
+    let redact = |text: &str| (engine.shared.settings.redactor.0)(text);
+    let (mut status, mut says_no_workspace) = (None, false);
+    match heard.result {
+        // An agent with tools reports its result with `finish` and writes no file.
+        None => {
+            let board = engine.board();
+            findings.result = board
+                .attempts
+                .get(&scene.attempt.id)
+                .and_then(|attempt| attempt.result.clone());
+        }
+        Some(Err(why)) => findings
+            .warnings
+            .push(format!("its result could not be read: {why}")),
+        Some(Ok(ParsedResult {
+            result,
+            findings: said,
+            is_workspace_empty: none,
+        })) => {
+            says_no_workspace = none;
+            status = Some((result.status, redact(&result.detail)));
+            findings.reported.extend(said);
+            findings.result = Some(WorkResult {
+                detail: redact(&result.detail),
+                learnings: result.learnings.iter().map(|it| redact(it)).collect(),
+                ..result
+            });
+        }
+    }
+    let none = says_no_workspace.then_some(IsolationBreach::NoWorkspace);
+    if let Some(sign) = heard
+        .other_dir
+        .map(|path| IsolationBreach::OtherDirectory { path })
+        .or(none)
+    {
+        isolation::report_breach(engine, scene, sign);
+    }
+    findings.reported.extend(heard.escapes);
+    for finding in &mut findings.reported {
+        finding.finding = redact(&finding.finding);
+    }
+    status
+}
+
+/// Returns an agent's explanation, or a note that it gave none.
+fn detail_or_placeholder(detail: &str) -> &str {
+    if detail.trim().is_empty() {
+        "it does not say why"
+    } else {
+        detail.trim()
+    }
+}
+
+/// Returns a reason if a new test file has a name that its language does not expect.
+fn misnamed_test(
+    engine: &Engine,
+    scene: &AttemptContext,
+    part: &Capture,
+) -> Result<Option<String>, String> {
+    if !scene.project.settings.run.test_names {
+        return Ok(None);
+    }
+    // A file that cannot be read counts as existing, because that is not the agent's fault.
+    let exists = |path: &str| {
+        engine
+            .shared
+            .git
+            .file_at(&scene.repo, &part.commit, path)
+            .map_or(true, |it| it.is_some())
+    };
+    let suspects: Vec<(&String, String)> = part
+        .changed
+        .iter()
+        .filter_map(|it| test_names::naming_problem(it, exists).map(|why| (it, why)))
+        .collect();
+    if suspects.is_empty() {
+        return Ok(None);
+    }
+    // Only new files must follow the rule.
+    let changes = engine
+        .shared
+        .git
+        .changed_files(&scene.repo, part, false)
+        .map_err(|it| it.to_string())?;
+    let new = |path: &String| changes.iter().any(|it| it.is_new && it.path == *path);
+    Ok(suspects.into_iter().find(|it| new(it.0)).map(|it| it.1))
+}
+
+/// Compares a change with the project's standing rules. Returns the reason if a rule blocks it, and
+/// adds the warnings to `findings`.
+fn violated_rule(
+    engine: &Engine,
+    scene: &AttemptContext,
+    part: &Capture,
+    findings: &mut WorkFindings,
+) -> Result<Option<String>, String> {
+    let rules = &scene.project.settings.rule;
+    if rules.is_empty() {
+        return Ok(None);
+    }
+    let lines = project_rules::has_text_rule(rules);
+    let changes = engine
+        .shared
+        .git
+        .changed_files(&scene.repo, part, lines)
+        .map_err(|it| it.to_string())?;
+    let changed: Vec<_> = changes
+        .iter()
+        .map(|it| ChangedFile {
+            path: &it.path,
+            added: &it.added_lines,
+        })
+        .collect();
+    let met = project_rules::rules_at_landing(rules, scene.task.issue_type, &changed);
+    let redact = |text: String| (engine.shared.settings.redactor.0)(&text);
+    for it in met.iter().filter(|it| it.rule.action == RuleAction::Warn) {
+        findings.warnings.push(redact(it.sentence()));
+    }
+    let block = met.iter().find(|it| it.rule.action == RuleAction::Block);
+    Ok(block.map(|it| redact(format!("a standing rule blocks it, {}", it.sentence()))))
+}
+
+/// Writes the result, the learnings and the escapes to the files where people look for them. May be
+/// repeated.
+fn write_findings(engine: &Engine, scene: &AttemptContext, findings: &mut WorkFindings) {
+    let AttemptContext {
+        attempt,
+        task,
+        project,
+        ..
+    } = scene;
+    if let Some(result) = &mut findings.result {
+        result.copy_path = artifacts::write_result(engine, task, project, result);
+        if result.status == ResultStatus::Done {
+            project_learnings::store_learnings(engine, project, task, &result.learnings);
+        }
+    }
+    let now = engine.now().unix_ms;
+    let by = (task, attempt.id, attempt.agent.as_str());
+    if !findings.outside_manifest.is_empty() {
+        let finding = "the attempt changed files outside its manifest".to_owned();
+        let finding = scope_escape::ScopeFinding {
+            finding,
+            suggested_files: findings.outside_manifest.clone(),
+        };
+        artifacts::append_escape(engine, project, by, &finding, now);
+    }
+    for finding in &findings.reported {
+        artifacts::append_escape(engine, project, by, finding, now);
+    }
+}

@@ -1,0 +1,131 @@
+//! Types for git's HTTP protocol between machines: a runner fetches a project from the server, and
+//! pushes its captures to it.
+
+use std::fmt;
+use std::path::PathBuf;
+
+use regatta_core::ids::AttemptId;
+
+/// One of git's two services over HTTP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GitService {
+    /// The other side fetches.
+    UploadPack,
+    /// The other side pushes.
+    ReceivePack,
+}
+
+impl GitService {
+    /// Returns the service's name on the wire, as in `info/refs?service=git-upload-pack` and in
+    /// content types.
+    pub fn name(self) -> &'static str {
+        match self {
+            GitService::UploadPack => "git-upload-pack",
+            GitService::ReceivePack => "git-receive-pack",
+        }
+    }
+    /// Returns the service with this name.
+    pub fn from_name(name: &str) -> Option<GitService> {
+        [GitService::UploadPack, GitService::ReceivePack]
+            .into_iter()
+            .find(|it| it.name() == name)
+    }
+}
+
+/// The headers of a request that determine the protocol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GitHttpRequest<'a> {
+    pub service: GitService,
+    /// The header `Git-Protocol`, unchanged.
+    pub protocol: Option<&'a str>,
+    /// True if the request has `Content-Encoding: gzip` and is still compressed.
+    pub is_gzip: bool,
+}
+
+/// A project on the server, as a runner reaches it.
+#[derive(Clone, PartialEq, Eq)]
+pub struct GitRemote {
+    /// The URL `http(s)://host:port/git/PROJECT`, without user or password.
+    pub url: String,
+    /// The runner's access token: a secret that is sent to this address only.
+    pub token: String,
+    /// The certificate authorities of the server, if not the system's.
+    pub ca: Option<PathBuf>,
+}
+
+/// Prints the remote without its token (S4).
+impl fmt::Debug for GitRemote {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Remote")
+            .field("url", &self.url)
+            .field("ca", &self.ca)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Returns the attempt whose work a ref of the vault keeps: `refs/regatta/keep/A7` and
+/// `refs/regatta/keep/A7-0123456789ab`.
+pub fn attempt_of_keep_ref(reference: &str) -> Option<AttemptId> {
+    let name = reference.strip_prefix("refs/regatta/keep/")?;
+    let (attempt, earlier) = name
+        .split_once('-')
+        .map_or((name, None), |it| (it.0, Some(it.1)));
+    let plain = earlier.is_none_or(|it| {
+        !it.is_empty()
+            && it
+                .bytes()
+                .all(|it| it.is_ascii_alphanumeric() || it == b'-')
+    });
+    let id: AttemptId = attempt.parse().ok()?;
+    // Only the canonical spelling counts, because any other spelling is another ref.
+    (plain && id.to_string() == attempt).then_some(id)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn s4_debug_output_of_a_remote_hides_its_token() {
+        let remote = GitRemote {
+            url: "http://host/git/shop".into(),
+            token: "rt_secret".into(),
+            ca: None,
+        };
+        assert!(
+            format!("{remote:?}").contains("host") && !format!("{remote:?}").contains("secret")
+        );
+    }
+
+    #[test]
+    fn s6_only_the_canonical_spelling_of_a_keep_ref_names_an_attempt() {
+        let keeps = |it: &str| attempt_of_keep_ref(&format!("refs/regatta/keep/{it}"));
+        assert_eq!(keeps("A7"), Some(AttemptId(7)));
+        assert_eq!(keeps("A7-0123456789ab"), Some(AttemptId(7)));
+        assert_eq!(keeps("A7-0123456789ab-ba9876543210"), Some(AttemptId(7)));
+        for bad in [
+            "",
+            "A",
+            "7",
+            "a7",
+            "A07",
+            "A7-",
+            "A7/x",
+            "A7-../A8",
+            "A7-x.lock",
+            "A7 ",
+            "A-7",
+            "A7-ä",
+            "A7\0",
+        ] {
+            assert_eq!(keeps(bad), None, "{bad:?}");
+        }
+        assert_eq!(attempt_of_keep_ref("refs/heads/A7"), None);
+        assert_eq!(attempt_of_keep_ref("refs/regatta/base/A7"), None);
+        assert_eq!(
+            GitService::from_name("git-upload-pack"),
+            Some(GitService::UploadPack)
+        );
+        assert_eq!(GitService::from_name("git-upload-archive"), None);
+    }
+}

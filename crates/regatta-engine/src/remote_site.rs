@@ -1,0 +1,577 @@
+//! The site on a runner's machine: sends what a [`Site`] is asked to the runner as calls, and waits
+//! for the answers.
+//!
+//! A call stays open until it is answered. A runner polls for the calls after the last one that it
+//! has seen, so it repeats an answer that was lost, and a restarted runner gets all open calls.
+//! Call numbers only rise, also across restarts of the daemon. Every call can be repeated (see
+//! [`Site`]), so no further protocol is needed.
+
+use std::collections::{BTreeMap, HashMap};
+use std::path::PathBuf;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use regatta_core::agent_protocol::AgentEvent;
+use regatta_core::ids::{AttemptId, RunnerName};
+use regatta_core::refusal::Refusal;
+use regatta_core::runner;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use tokio::sync::watch;
+
+use crate::Engine;
+use crate::artifacts::CheckEvidence;
+use crate::perform::POLL_INTERVAL;
+use crate::ports::agents::{
+    AgentError, DriverVerdict, Exit, ProcessState, ProgramLaunch, SessionInput, SessionSink,
+    StartOutcome,
+};
+use crate::ports::git::{Authorship, Capture, ProjectRepo, Workspace};
+use crate::ports::site::{AttemptSpec, Site, SiteError, WorkerReport};
+use crate::running_commands::{CommandEntry, CommandOwner};
+
+/// A request to a runner. Each is one method of [`Site`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "do")]
+pub enum RunnerRequest {
+    #[serde(rename = "taken")]
+    PortsInUse {
+        ports: Vec<u16>,
+    },
+    #[serde(rename = "ready")]
+    MakeReady {
+        order: Box<AttemptSpec>,
+        ports: Vec<(String, String)>,
+    },
+    #[serde(rename = "brief")]
+    WriteBriefing {
+        order: Box<AttemptSpec>,
+        briefing: Option<String>,
+    },
+    State {
+        attempt: AttemptId,
+    },
+    Start {
+        launch: Box<ProgramLaunch>,
+    },
+    /// Answered when the program has ended. Its events come as [`SessionEvents`] until then.
+    Attend {
+        attempt: AttemptId,
+    },
+    /// The complete input that is wanted for an attended program. It replaces earlier input.
+    #[serde(rename = "wish")]
+    UpdateInput {
+        attempt: AttemptId,
+        wishes: SessionInput,
+        silence_ms: u64,
+    },
+    Stop {
+        attempt: AttemptId,
+        grace_ms: u64,
+    },
+    #[serde(rename = "hear")]
+    ReadReport {
+        order: Box<AttemptSpec>,
+    },
+    Capture {
+        order: Box<AttemptSpec>,
+        authorship: Authorship,
+    },
+    #[serde(rename = "examine")]
+    RunChecks {
+        order: Box<AttemptSpec>,
+    },
+    #[serde(rename = "ratchet")]
+    RunRatchet {
+        order: Box<AttemptSpec>,
+    },
+    #[serde(rename = "clear")]
+    RemoveWorkspace {
+        order: Box<AttemptSpec>,
+        authorship: Authorship,
+    },
+}
+
+impl RunnerRequest {
+    /// Returns the attempt that the request is about, if it is about one.
+    pub fn attempt(&self) -> Option<AttemptId> {
+        match self {
+            RunnerRequest::PortsInUse { .. } => None,
+            RunnerRequest::State { attempt }
+            | RunnerRequest::Attend { attempt }
+            | RunnerRequest::UpdateInput { attempt, .. }
+            | RunnerRequest::Stop { attempt, .. } => Some(*attempt),
+            RunnerRequest::Start { launch } => Some(launch.attempt),
+            RunnerRequest::MakeReady { order, .. }
+            | RunnerRequest::WriteBriefing { order, .. }
+            | RunnerRequest::ReadReport { order }
+            | RunnerRequest::Capture { order, .. }
+            | RunnerRequest::RunChecks { order }
+            | RunnerRequest::RunRatchet { order }
+            | RunnerRequest::RemoveWorkspace { order, .. } => Some(order.attempt.id),
+        }
+    }
+}
+
+/// A request to a runner, with its number.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RunnerCall {
+    pub id: u64,
+    pub ask: RunnerRequest,
+}
+
+/// A runner's answer: the result of the call, or the reason why it failed.
+pub type CallAnswer = Result<Value, SiteError>;
+
+/// The new events of an attended program.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SessionEvents {
+    /// Events with their place in the program's journal.
+    #[serde(rename = "heard")]
+    pub events: Vec<(u64, AgentEvent)>,
+    /// The milliseconds since the last sign of life, or `Some(None)` when the program became active
+    /// again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub silent: Option<Option<u64>>,
+}
+
+/// A message to the thread that waits for a runner.
+enum CallMessage {
+    Answered(CallAnswer),
+    Events(SessionEvents, mpsc::Sender<()>),
+    RefreshInput,
+}
+
+struct OpenCall {
+    ask: RunnerRequest,
+    /// The waiting thread, or nobody when only the call itself matters.
+    waiter: Option<mpsc::Sender<CallMessage>>,
+}
+
+#[derive(Default)]
+struct State {
+    last_id: u64,
+    open: BTreeMap<(RunnerName, u64), OpenCall>,
+    sinks: HashMap<AttemptId, mpsc::Sender<CallMessage>>,
+}
+
+/// All open calls.
+pub(crate) struct RunnerCallTable {
+    state: Mutex<State>,
+    notifier: watch::Sender<u64>,
+}
+
+impl RunnerCallTable {
+    /// Creates the table. `revision` is the board's at the start, which makes the numbers higher
+    /// than those of the last start.
+    pub(crate) fn new(revision: u64) -> RunnerCallTable {
+        let state = State {
+            last_id: revision << 24,
+            ..State::default()
+        };
+        RunnerCallTable {
+            state: Mutex::new(state),
+            notifier: watch::Sender::new(0),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn open(
+        &self,
+        runner: &RunnerName,
+        ask: RunnerRequest,
+        answer: Option<mpsc::Sender<CallMessage>>,
+    ) -> u64 {
+        let mut state = self.lock();
+        if let RunnerRequest::UpdateInput { attempt, .. } = &ask {
+            // Only the last input counts.
+            let attempt = *attempt;
+            state.open.retain(|key, it| {
+                key.0 != *runner || !matches!(&it.ask, RunnerRequest::UpdateInput { attempt: old, .. } if *old == attempt)
+            });
+        }
+        state.last_id += 1;
+        let id = state.last_id;
+        state.open.insert(
+            (runner.clone(), id),
+            OpenCall {
+                ask,
+                waiter: answer,
+            },
+        );
+        drop(state);
+        self.notifier.send_modify(|it| *it += 1);
+        id
+    }
+
+    fn close(&self, runner: &RunnerName, id: u64) -> Option<OpenCall> {
+        self.lock().open.remove(&(runner.clone(), id))
+    }
+
+    fn open_after(&self, runner: &RunnerName, after: u64) -> Vec<RunnerCall> {
+        let state = self.lock();
+        let range = (runner.clone(), after.saturating_add(1))..=(runner.clone(), u64::MAX);
+        state
+            .open
+            .range(range)
+            .take(64)
+            .map(|(key, it)| RunnerCall {
+                id: key.1,
+                ask: it.ask.clone(),
+            })
+            .collect()
+    }
+}
+
+impl Engine {
+    /// Returns the open calls to a runner after the last one that it has seen.
+    pub fn runner_calls(
+        &self,
+        name: &RunnerName,
+        session: u64,
+        after: u64,
+    ) -> Result<Vec<RunnerCall>, Refusal> {
+        runner::require_session(&self.board(), name, session)?;
+        Ok(self.shared.runner_calls.open_after(name, after))
+    }
+
+    /// Returns a receiver that changes whenever a runner gets a call.
+    pub fn watch_runner_calls(&self) -> watch::Receiver<u64> {
+        self.shared.runner_calls.notifier.subscribe()
+    }
+
+    /// Accepts a runner's answer. An answer for which nobody waits any more changes nothing.
+    pub fn on_runner_answer(
+        &self,
+        name: &RunnerName,
+        session: u64,
+        id: u64,
+        answer: CallAnswer,
+    ) -> Result<(), Refusal> {
+        runner::require_session(&self.board(), name, session)?;
+        if let Some(waiting) = self
+            .shared
+            .runner_calls
+            .close(name, id)
+            .and_then(|it| it.waiter)
+        {
+            let _gone = waiting.send(CallMessage::Answered(answer));
+        }
+        Ok(())
+    }
+
+    /// Accepts the events of a program at a runner, and returns when they were handled. Returns
+    /// `false` if no thread attends the program now; the next one gets all its events.
+    pub fn on_runner_events(
+        &self,
+        name: &RunnerName,
+        session: u64,
+        attempt: AttemptId,
+        words: SessionEvents,
+    ) -> Result<bool, Refusal> {
+        runner::require_session(&self.board(), name, session)?;
+        let own = self
+            .board()
+            .attempts
+            .get(&attempt)
+            .is_some_and(|it| it.runner.as_ref() == Some(name));
+        let desk = self.shared.runner_calls.lock().sinks.get(&attempt).cloned();
+        let (Some(desk), true) = (desk, own) else {
+            return Ok(false);
+        };
+        let (heard, hears) = mpsc::channel();
+        Ok(desk.send(CallMessage::Events(words, heard)).is_ok() && hears.recv().is_ok())
+    }
+}
+
+/// A runner's machine, as seen by the daemon.
+pub(crate) struct RemoteSite {
+    engine: Engine,
+    runner: RunnerName,
+}
+
+impl RemoteSite {
+    pub(crate) fn new(engine: &Engine, runner: RunnerName) -> RemoteSite {
+        RemoteSite {
+            engine: engine.clone(),
+            runner,
+        }
+    }
+
+    /// Returns why waiting for the runner is useless, if it is.
+    fn unreachable_reason(&self) -> Option<String> {
+        if self.engine.is_stopping() {
+            return Some("the daemon is stopping".into());
+        }
+        let board = self.engine.board();
+        let there = board
+            .runners
+            .get(&self.runner)
+            .is_some_and(|it| it.is_present());
+        (!there).then(|| format!("the runner {} is not connected", self.runner))
+    }
+
+    fn call<T: DeserializeOwned>(&self, ask: RunnerRequest) -> Result<T, SiteError> {
+        let (sender, words) = mpsc::channel();
+        let calls = &self.engine.shared.runner_calls;
+        let id = calls.open(&self.runner, ask, Some(sender));
+        loop {
+            match words.recv_timeout(POLL_INTERVAL) {
+                Ok(CallMessage::Answered(answer)) => return parse_answer(answer),
+                Ok(_) | Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => {
+                    return Err("the call to the runner was dropped".to_owned().into());
+                }
+            }
+            if let Some(why) = self.unreachable_reason() {
+                calls.close(&self.runner, id);
+                return Err(why.into());
+            }
+        }
+    }
+
+    /// Records that commands run for an attempt on the runner's machine, until the entry is
+    /// dropped.
+    fn register_commands(&self, order: &AttemptSpec, commands: &str) -> CommandEntry<'_> {
+        let what = format!("{commands}, on the runner {}", self.runner);
+        self.engine
+            .shared
+            .commands
+            .register(CommandOwner::Attempt(order.attempt.id), &what)
+    }
+
+    fn call_agents<T: DeserializeOwned>(&self, ask: RunnerRequest) -> Result<T, AgentError> {
+        self.call(ask)
+            .map_err(|error| self.runner_error(error.reason))
+    }
+
+    /// Returns the fault of the repository on this machine that keeps a runner from fetching it, if
+    /// that is the cause. The runner itself only learns that the fetch failed.
+    fn local_repo_fault(&self, order: &AttemptSpec) -> Option<SiteError> {
+        let error = self
+            .engine
+            .shared
+            .git
+            .compare_trunk(&ProjectRepo::from_project(&order.project), &[])
+            .err()?;
+        Some(SiteError::from(error)).filter(|error| error.fault.is_some())
+    }
+
+    fn runner_error(&self, what: String) -> AgentError {
+        AgentError {
+            message: what,
+            hint: format!("look at the runner {}: regatta runner list", self.runner),
+        }
+    }
+}
+
+fn parse_answer<T: DeserializeOwned>(answer: CallAnswer) -> Result<T, SiteError> {
+    let read = serde_json::from_value(answer?);
+    read.map_err(|error| format!("could not read the runner's answer: {error}").into())
+}
+
+fn boxed_spec(order: &AttemptSpec) -> Box<AttemptSpec> {
+    Box::new(order.clone())
+}
+
+impl Site for RemoteSite {
+    fn ports_in_use(&self, ports: &[u16]) -> Result<Vec<u16>, String> {
+        self.call(RunnerRequest::PortsInUse {
+            ports: ports.to_vec(),
+        })
+        .map_err(String::from)
+    }
+
+    fn make_ready(
+        &self,
+        order: &AttemptSpec,
+        ports: &[(String, String)],
+    ) -> Result<Workspace, SiteError> {
+        let _entry = self.register_commands(order, "its setup commands");
+        let ready = self.call(RunnerRequest::MakeReady {
+            order: boxed_spec(order),
+            ports: ports.to_vec(),
+        });
+        ready.map_err(|error: SiteError| {
+            self.local_repo_fault(order)
+                .filter(|_| error.fault.is_none())
+                .unwrap_or(error)
+        })
+    }
+
+    fn write_briefing(&self, order: &AttemptSpec, briefing: Option<&str>) -> Result<bool, String> {
+        self.call(RunnerRequest::WriteBriefing {
+            order: boxed_spec(order),
+            briefing: briefing.map(str::to_owned),
+        })
+        .map_err(String::from)
+    }
+
+    fn state(&self, attempt: AttemptId) -> Result<ProcessState, AgentError> {
+        self.call_agents(RunnerRequest::State { attempt })
+    }
+
+    fn start(&self, launch: &ProgramLaunch) -> Result<StartOutcome, AgentError> {
+        self.call_agents(RunnerRequest::Start {
+            launch: Box::new(launch.clone()),
+        })
+    }
+
+    fn attend(
+        &self,
+        attempt: AttemptId,
+        desk: &dyn SessionSink,
+    ) -> Result<Option<DriverVerdict>, AgentError> {
+        let (sender, words) = mpsc::channel();
+        let calls = &self.engine.shared.runner_calls;
+        calls.lock().sinks.insert(attempt, sender.clone());
+        let id = calls.open(
+            &self.runner,
+            RunnerRequest::Attend { attempt },
+            Some(sender),
+        );
+        let mut sent = None;
+        let ended = loop {
+            if !desk.should_continue() {
+                break Ok(None);
+            }
+            if let Some(why) = self.unreachable_reason() {
+                break Err(self.runner_error(why));
+            }
+            let session = self
+                .engine
+                .board()
+                .runners
+                .get(&self.runner)
+                .map(|it| it.session);
+            let silence_ms =
+                u64::try_from(desk.silence_threshold().as_millis()).unwrap_or(u64::MAX);
+            let wanted = (session, desk.desired_input(), silence_ms);
+            if sent.as_ref() != Some(&wanted) {
+                calls.open(
+                    &self.runner,
+                    RunnerRequest::UpdateInput {
+                        attempt,
+                        wishes: wanted.1.clone(),
+                        silence_ms,
+                    },
+                    None,
+                );
+                sent = Some(wanted);
+            }
+            match words.recv_timeout(POLL_INTERVAL) {
+                Ok(CallMessage::Answered(answer)) => {
+                    break parse_answer::<Option<DriverVerdict>>(answer)
+                        .map_err(|error| self.runner_error(error.reason));
+                }
+                Ok(CallMessage::Events(words, heard)) => {
+                    for (n, said) in words.events {
+                        desk.on_event(n, said);
+                    }
+                    if let Some(since) = words.silent {
+                        desk.on_silence(since.map(Duration::from_millis));
+                    }
+                    let _gone = heard.send(());
+                }
+                Ok(CallMessage::RefreshInput) | Err(_) => {}
+            }
+        };
+        calls.lock().sinks.remove(&attempt);
+        calls.close(&self.runner, id);
+        ended
+    }
+
+    fn refresh_input(&self, attempt: AttemptId) {
+        if let Some(desk) = self.engine.shared.runner_calls.lock().sinks.get(&attempt) {
+            let _gone = desk.send(CallMessage::RefreshInput);
+        }
+    }
+
+    fn stop(&self, attempt: AttemptId, grace: Duration) -> Result<Exit, AgentError> {
+        let grace_ms = u64::try_from(grace.as_millis()).unwrap_or(u64::MAX);
+        self.call_agents(RunnerRequest::Stop { attempt, grace_ms })
+    }
+
+    fn read_report(&self, order: &AttemptSpec) -> Result<WorkerReport, String> {
+        self.call(RunnerRequest::ReadReport {
+            order: boxed_spec(order),
+        })
+        .map_err(String::from)
+    }
+
+    /// By now the runner has pushed the capture. Only what arrived in the vault counts.
+    fn capture(&self, order: &AttemptSpec, authorship: &Authorship) -> Result<Capture, SiteError> {
+        let said: Capture = self.call(RunnerRequest::Capture {
+            order: boxed_spec(order),
+            authorship: authorship.clone(),
+        })?;
+        let repo = ProjectRepo::from_project(&order.project);
+        let (git, of) = (&self.engine.shared.git, order.attempt.workspace());
+        let kept = git.captured(&repo, of).map_err(|it| it.to_string())?;
+        match kept {
+            Some(kept) if kept.commit == said.commit => {
+                let base = kept.base.clone();
+                let known = match &order.task.fixup {
+                    Some(fixup) => git.recognise_fixup(&repo, of, &base, fixup),
+                    None => git
+                        .tip(&repo)
+                        .and_then(|tip| git.contains(&repo, &tip, &base)),
+                };
+                if known.map_err(|it| it.to_string())? {
+                    return Ok(kept);
+                }
+                Err(
+                    format!("the runner worked on {base}, which is not the base that it was given")
+                        .into(),
+                )
+            }
+            Some(kept) => Err(format!(
+                "the runner captured {}, but pushed {}",
+                said.commit, kept.commit
+            )
+            .into()),
+            None => Err(format!("the runner captured {}, but pushed nothing", said.commit).into()),
+        }
+    }
+
+    fn run_checks(&self, order: &AttemptSpec) -> Result<Vec<CheckEvidence>, String> {
+        let _entry = self.register_commands(order, "its checks");
+        self.call(RunnerRequest::RunChecks {
+            order: boxed_spec(order),
+        })
+        .map_err(String::from)
+    }
+
+    fn run_ratchet(&self, order: &AttemptSpec) -> Result<Option<String>, String> {
+        let ratchet = order.task.ratchet.as_ref();
+        let _entry = ratchet
+            .map(|argv| self.register_commands(order, &format!("ratchet `{}`", argv.join(" "))));
+        self.call(RunnerRequest::RunRatchet {
+            order: boxed_spec(order),
+        })
+        .map_err(String::from)
+    }
+
+    fn remove_workspace(&self, order: &AttemptSpec, authorship: &Authorship) -> Result<(), String> {
+        if !self.engine.board().runners.contains_key(&self.runner) {
+            let id = order.attempt.id;
+            tracing::warn!(attempt = %id, "the files of the attempt stay on the machine of the \
+                runner {}, which was removed", self.runner);
+            return Ok(());
+        }
+        self.call(RunnerRequest::RemoveWorkspace {
+            order: boxed_spec(order),
+            authorship: authorship.clone(),
+        })
+        .map_err(String::from)
+    }
+
+    fn working_dir(&self, _order: &AttemptSpec) -> Option<PathBuf> {
+        None
+    }
+}

@@ -1,0 +1,434 @@
+//! The engine's side of a running program's session: reports the program's events to the board, and
+//! returns the prompts, answers and cancels that the board wants sent to the program.
+//!
+//! The protocol with the program belongs to the adapter behind [`SessionSink`].
+
+use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use regatta_core::agent_protocol::{AgentEvent, FailureClass, RequestContent, Usage};
+use regatta_core::attempt::{Attempt, ProgramExit, SetupFault};
+use regatta_core::command::{Actor, Command, Request};
+use regatta_core::ids::AttemptId;
+use regatta_core::policy;
+
+use crate::ports::agents::{DriverVerdict, Exit, SessionInput, SessionSink};
+use crate::{CommandFailure, Engine, prices};
+
+/// The shortest interval between two records of an attempt's use and of the fill of its context.
+const USAGE_INTERVAL: Duration = Duration::from_secs(1);
+
+/// The session sink of one attempt.
+pub(crate) struct LocalSink<'a> {
+    pub(crate) engine: &'a Engine,
+    pub(crate) id: AttemptId,
+    pub(crate) token: u64,
+    pub(crate) workspace: PathBuf,
+    pub(crate) brief: String,
+    /// The requested model, used until the program reports its own.
+    pub(crate) model: Option<String>,
+    pending: Mutex<PendingReports>,
+}
+
+#[derive(Default)]
+struct PendingReports {
+    usage: Option<(u64, AgentEvent)>,
+    context: Option<(u64, AgentEvent)>,
+    last_written: Option<Instant>,
+    /// The program's messages in the current turn: the summary, when the program was asked for one.
+    turn_text: String,
+}
+
+impl<'a> LocalSink<'a> {
+    pub(crate) fn new(
+        engine: &'a Engine,
+        attempt: &Attempt,
+        workspace: PathBuf,
+        brief: String,
+    ) -> LocalSink<'a> {
+        let model = engine
+            .board()
+            .agents
+            .get(&attempt.agent)
+            .and_then(|it| it.profile.model.clone());
+        let (id, token) = (attempt.id, attempt.token);
+        LocalSink {
+            engine,
+            id,
+            token,
+            workspace,
+            brief,
+            model,
+            pending: Mutex::default(),
+        }
+    }
+
+    /// Submits a command and tries again while the store fails. A refusal means that the world has
+    /// moved on.
+    fn submit(&self, command: Command) {
+        loop {
+            match self.engine.submit(Request {
+                by: Actor::Regatta,
+                key: None,
+                command: command.clone(),
+            }) {
+                Ok(_) | Err(CommandFailure::Stopping) => return,
+                Err(CommandFailure::Refused { refusal, .. }) => {
+                    tracing::debug!(attempt = %self.id, "the board refused an event of the \
+                        attempt's program: {}", refusal.message());
+                    return;
+                }
+                Err(CommandFailure::Store(error)) => {
+                    tracing::error!(attempt = %self.id, "could not store an event of the \
+                        attempt's program, trying again: {error}");
+                    std::thread::sleep(Duration::from_secs(1));
+                    if self.engine.is_stopping() {
+                        return; // the event is in the journal, and the next start reads it again
+                    }
+                }
+            }
+        }
+    }
+
+    /// Records the use that is still unrecorded when its program has ended. Use that was recorded
+    /// before is not charged again.
+    pub(crate) fn record_final_usage(&self, usage: &[(Option<String>, Usage)]) {
+        self.flush_usage(true);
+        let board = self.engine.board();
+        let Some(attempt) = board.attempts.get(&self.id) else {
+            return;
+        };
+        let model = attempt.session.model.as_deref().or(self.model.as_deref());
+        for (session, usage) in usage {
+            let usage = with_price(&self.engine.shared.settings.prices, model, *usage);
+            let known = attempt.session.usage_of_session(session.as_deref());
+            if !usage.since(&known).is_nothing() && usage.tokens() > known.tokens() {
+                self.submit_event(
+                    attempt.session.last_record,
+                    AgentEvent::Usage {
+                        session: session.clone(),
+                        usage,
+                    },
+                );
+            }
+        }
+    }
+
+    /// Collects the messages of a turn, up to the size of a summary.
+    fn collect_message(&self, said: &AgentEvent) {
+        let mut pending = self.pending.lock().unwrap_or_else(PoisonError::into_inner);
+        match said {
+            AgentEvent::TurnStarted { .. } => pending.turn_text.clear(),
+            AgentEvent::Message { text } if pending.turn_text.len() < 16 * 1024 => {
+                pending.turn_text.push_str(text)
+            }
+            _ => {}
+        }
+    }
+
+    fn submit_event(&self, n: u64, said: AgentEvent) {
+        self.submit(Command::ReportAgentEvent {
+            attempt: self.id,
+            token: self.token,
+            n,
+            event: said,
+        });
+    }
+
+    /// Records the last use and context, if there are any and it is time.
+    fn flush_usage(&self, now: bool) {
+        let mut pending = self.pending.lock().unwrap_or_else(PoisonError::into_inner);
+        let due = now
+            || pending
+                .last_written
+                .is_none_or(|it| it.elapsed() >= USAGE_INTERVAL);
+        let mut owed: Vec<(u64, AgentEvent)> = if due {
+            pending
+                .context
+                .take()
+                .into_iter()
+                .chain(pending.usage.take())
+                .collect()
+        } else {
+            vec![]
+        };
+        if !owed.is_empty() {
+            pending.last_written = Some(Instant::now());
+        }
+        drop(pending);
+        // In the order of the events, because the board ignores events older than its last one.
+        owed.sort_by_key(|it| it.0);
+        for (n, said) in owed {
+            self.submit_event(n, said);
+        }
+    }
+
+    /// Returns a path relative to the workspace. Other paths stay as they are, and are recognised
+    /// as outside.
+    fn relative_path(&self, path: &str) -> String {
+        let plain = path.strip_prefix("file://").unwrap_or(path);
+        let plain = policy::plain_path(plain);
+        match std::path::Path::new(&plain).strip_prefix(&self.workspace) {
+            Ok(inside) => inside.to_string_lossy().into_owned(),
+            Err(_) => plain,
+        }
+    }
+}
+
+impl SessionSink for LocalSink<'_> {
+    fn on_event(&self, n: u64, said: AgentEvent) {
+        self.collect_message(&said);
+        if !said.changes_state() {
+            return;
+        }
+        let board = self.engine.board();
+        let Some(attempt) = board.attempts.get(&self.id) else {
+            return;
+        };
+        if n < attempt.session.last_record {
+            return; // read again after a restart
+        }
+        match said {
+            AgentEvent::Usage { session, usage } => {
+                let model = attempt.session.model.as_deref().or(self.model.as_deref());
+                let usage = with_price(&self.engine.shared.settings.prices, model, usage);
+                self.pending
+                    .lock()
+                    .unwrap_or_else(PoisonError::into_inner)
+                    .usage = Some((n, AgentEvent::Usage { session, usage }));
+                self.flush_usage(false);
+            }
+            AgentEvent::Context { .. } => {
+                self.pending
+                    .lock()
+                    .unwrap_or_else(PoisonError::into_inner)
+                    .context = Some((n, said));
+                self.flush_usage(false);
+            }
+            AgentEvent::RequestMade(mut ask) => {
+                self.flush_usage(true);
+                if let RequestContent::Permission { tool, .. } = &mut ask.content {
+                    tool.paths = tool.paths.iter().map(|it| self.relative_path(it)).collect();
+                }
+                self.submit_event(n, AgentEvent::RequestMade(ask));
+            }
+            AgentEvent::TurnEnded {
+                stop,
+                class,
+                detail,
+            } if attempt.session.summary_turn.is_some() => {
+                self.flush_usage(true);
+                let words = self
+                    .pending
+                    .lock()
+                    .unwrap_or_else(PoisonError::into_inner)
+                    .turn_text
+                    .clone();
+                let detail = non_empty_output(&words).unwrap_or(detail);
+                self.submit_event(
+                    n,
+                    AgentEvent::TurnEnded {
+                        stop,
+                        class,
+                        detail,
+                    },
+                );
+            }
+            other => {
+                self.flush_usage(true);
+                self.submit_event(n, other);
+            }
+        }
+    }
+
+    fn on_silence(&self, since: Option<Duration>) {
+        let since_ms = since.map(|it| u64::try_from(it.as_millis()).unwrap_or(u64::MAX));
+        self.submit(Command::ReportSilent {
+            attempt: self.id,
+            token: self.token,
+            since_ms,
+        });
+    }
+
+    fn desired_input(&self) -> SessionInput {
+        self.flush_usage(false);
+        let board = self.engine.board();
+        let Some(attempt) = board.attempts.get(&self.id) else {
+            return SessionInput {
+                cancels: u32::MAX,
+                should_close_input: true,
+                ..SessionInput::default()
+            };
+        };
+        let talk = &attempt.session;
+        let stopping = attempt.stopping.is_some();
+        let mut prompts = vec![self.brief.clone()];
+        prompts.extend(talk.follow_ups.iter().cloned());
+        let answers = board
+            .approvals
+            .values()
+            .filter(|it| it.attempt == self.id)
+            .filter_map(|it| {
+                it.decision
+                    .as_ref()
+                    .map(|decision| (it.request.id.clone(), decision.answer.clone()))
+            })
+            .collect();
+        SessionInput {
+            prompts,
+            answers,
+            cancels: talk.cancels + u32::from(stopping),
+            should_hold_prompts: talk.hold_reason.is_some() || stopping,
+            should_close_input: talk.closing || stopping || !attempt.accepts_follow_ups,
+        }
+    }
+
+    fn silence_threshold(&self) -> Duration {
+        // Half of the allowed silence is worth a report; later reports follow as time passes.
+        Duration::from_millis(self.engine.board().limits.silence_ms / 2)
+    }
+
+    fn should_continue(&self) -> bool {
+        !self.engine.is_stopping()
+    }
+}
+
+/// Adds a price to use for which the program gave none, if a price is known. Never adds a zero for
+/// an unknown price.
+fn with_price(prices: &[prices::ModelPrice], model: Option<&str>, usage: Usage) -> Usage {
+    let cost = || model.and_then(|it| prices::cost(prices, it, &usage));
+    Usage {
+        micro_usd: usage.micro_usd.or_else(cost),
+        ..usage
+    }
+}
+
+/// Translates the end of an attended program into the end of its attempt.
+pub(crate) fn program_exit(
+    verdict: DriverVerdict,
+    said: Option<String>,
+    tail: &str,
+) -> ProgramExit {
+    let detail = if verdict.detail.trim().is_empty() {
+        tail.trim()
+    } else {
+        verdict.detail.trim()
+    };
+    match (verdict.exit, verdict.class) {
+        // The program is missing or cannot be run, so the set-up of its agent is at fault.
+        (Exit::NotStarted(reason), Some(FailureClass::BadConfig)) => ProgramExit::NotRun {
+            reason,
+            fault: Some(SetupFault::Agent),
+        },
+        (Exit::NotStarted(reason), _) => ProgramExit::NotRun {
+            reason,
+            fault: None,
+        },
+        (Exit::Lost, _) => ProgramExit::Lost,
+        (_, None) => ProgramExit::Done {
+            output: said.or_else(|| non_empty_output(&verdict.detail)),
+        },
+        (exit, Some(class)) => {
+            let words = said.unwrap_or_else(|| detail.to_owned());
+            let what = match &exit {
+                // The program's own explanation is better than the class of its error.
+                Exit::Code(0) if !words.is_empty() => {
+                    return ProgramExit::Failed {
+                        reason: words,
+                        class: Some(class),
+                    };
+                }
+                Exit::Code(0) => format!("it ended with {class}"),
+                Exit::Code(code) => format!("its program exited with {code}"),
+                Exit::Signal(signal) => format!("its program was ended by signal {signal}"),
+                Exit::NotStarted(_) | Exit::Lost => String::new(),
+            };
+            // A driver's report of the same end adds only the text after the end itself.
+            let report = match exit {
+                Exit::Code(code) => words.strip_prefix(&format!("It ended with exit code {code} ")),
+                Exit::Signal(signal) => words.strip_prefix(&format!("Signal {signal} ended it ")),
+                Exit::NotStarted(_) | Exit::Lost => None,
+            };
+            let reason = match report {
+                Some(report) => format!("{what} {}", report.trim_end_matches('.')),
+                None if words.is_empty() => what,
+                None => format!("{what}: {words}"),
+            };
+            ProgramExit::Failed {
+                reason,
+                class: Some(class),
+            }
+        }
+    }
+}
+
+/// The largest part of a program's last output that is kept. Drivers keep no longer answers.
+const MAX_OUTPUT_BYTES: usize = 48 * 1024;
+
+/// Returns the trimmed text, cut to [`MAX_OUTPUT_BYTES`], or `None` if it is empty.
+fn non_empty_output(text: &str) -> Option<String> {
+    let mut text = text.trim().to_owned();
+    if text.len() > MAX_OUTPUT_BYTES {
+        let end = (0..=MAX_OUTPUT_BYTES)
+            .rev()
+            .find(|it| text.is_char_boundary(*it))
+            .unwrap_or(0);
+        text.truncate(end);
+    }
+    (!text.is_empty()).then_some(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The end of a program is stated once, regardless of how its driver reports it.
+    #[test]
+    fn the_end_of_a_program_is_stated_once() {
+        let reason = |exit: Exit, detail: &str| {
+            let verdict = DriverVerdict {
+                exit,
+                class: Some(FailureClass::Crashed),
+                detail: detail.into(),
+                usage: vec![],
+            };
+            match program_exit(verdict, None, "") {
+                ProgramExit::Failed { reason, .. } => reason,
+                other => panic!("{other:?}"),
+            }
+        };
+        for (exit, detail, words) in [
+            (
+                Exit::Code(127),
+                "It ended with exit code 127 before it had done its work. Its last words: sh: \
+                npx: not found",
+                "its program exited with 127 before it had done its work. Its last words: sh: \
+                npx: not found",
+            ),
+            (
+                Exit::Code(3),
+                "It ended with exit code 3 before it had done its work.",
+                "its program exited with 3 before it had done its work",
+            ),
+            (
+                Exit::Signal(9),
+                "Signal 9 ended it in a turn.",
+                "its program was ended by signal 9 in a turn",
+            ),
+            (
+                Exit::Code(3),
+                "no such model",
+                "its program exited with 3: no such model",
+            ),
+            (
+                Exit::Code(3),
+                "It ended with exit code 30 ",
+                "its program exited with 3: It ended with exit code 30",
+            ),
+            (Exit::Code(3), "", "its program exited with 3"),
+        ] {
+            assert_eq!(reason(exit, detail), words);
+        }
+    }
+}

@@ -1,0 +1,338 @@
+//! Collects the facts about the world that the start gates need: the state of the trunk, and the
+//! free memory and disk.
+//!
+//! Collecting takes some milliseconds, and a start must not wait for them each time. A round of
+//! polls therefore uses facts that are at most [`MAX_AGE`] old, and facts older than
+//! [`REFRESH_AFTER`] are collected again after the round.
+//!
+//! The gates themselves are in `regatta_core::start_gates`.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
+
+use regatta_core::board::Board;
+use regatta_core::ids::{CommitId, MissionId, ProjectName, TaskId};
+use regatta_core::landing::trunk_check::{self, TrunkCommit};
+use regatta_core::mission::Mission;
+use regatta_core::project::Project;
+use regatta_core::start_gates::{LostLanding, StartFacts, TrunkState};
+use regatta_core::task::{Task, TaskStatus};
+
+use crate::Engine;
+use crate::perform::{compare_trunk_with, workspaces};
+use crate::ports::git::{GitError, ProjectRepo};
+use crate::ports::store::{StoreError, TaskFilter};
+
+/// The age from which facts are collected again, after a round of polls.
+pub(crate) const REFRESH_AFTER: Duration = Duration::from_secs(2);
+/// The age from which facts are collected again before they are used.
+const MAX_AGE: Duration = Duration::from_secs(30);
+
+/// The number of tasks that one query reads from the history.
+const PAGE_SIZE: usize = 1_000;
+
+/// The facts of each mission, with the time at which they were collected.
+#[derive(Default)]
+pub(crate) struct StartFactsCache {
+    by_mission: BTreeMap<MissionId, (Instant, StartFacts)>,
+    ancestry: BTreeMap<MissionId, Ancestry>,
+}
+
+/// The landings that a mission's trunk must contain, and those that were missing from it at the
+/// last check.
+#[derive(Default)]
+struct Ancestry {
+    /// The mission's last landing and the blockers of its open tasks at the time when `landings`
+    /// was read.
+    read_for: (Option<CommitId>, BTreeSet<TaskId>),
+    landings: Vec<MissionLanding>,
+    /// The trunk's tip and the number of lost commits that people had accepted, at the time when
+    /// `lost` was computed.
+    computed_for: Option<(CommitId, usize)>,
+    lost: Vec<LostLanding>,
+}
+
+/// A task's commit on the trunk.
+struct MissionLanding {
+    task: TaskId,
+    commit: CommitId,
+    /// The commit that the task submitted, when a shared commit of a wave brought it to the trunk.
+    submitted: Option<CommitId>,
+}
+
+impl StartFactsCache {
+    /// Returns the facts of a mission, and collects them first when there are none, when they are
+    /// too old, or when something landed since.
+    pub(crate) fn facts(
+        &mut self,
+        engine: &Engine,
+        board: &Board,
+        mission: MissionId,
+    ) -> StartFacts {
+        match self.by_mission.get(&mission) {
+            // A new landing may have made tasks ready that build on all earlier landings.
+            Some((at, facts)) if at.elapsed() < MAX_AGE && !self.has_landed(board, mission) => {
+                facts.clone()
+            }
+            _ => self.collect_facts(engine, board, mission),
+        }
+    }
+
+    /// Collects again the facts that are no longer fresh. Returns whether a trunk's state changed.
+    pub(crate) fn refresh(&mut self, engine: &Engine, board: &Board) -> bool {
+        self.by_mission
+            .retain(|id, _| board.missions.contains_key(id));
+        self.ancestry
+            .retain(|id, _| board.missions.contains_key(id));
+        let old: Vec<(MissionId, StartFacts)> = self
+            .by_mission
+            .iter()
+            .filter(|(_, (at, _))| at.elapsed() >= REFRESH_AFTER)
+            .map(|(id, (_, facts))| (*id, facts.clone()))
+            .collect();
+        let mut changed = false;
+        for (id, before) in old {
+            let now = self.collect_facts(engine, board, id);
+            // Free memory and disk change all the time, and a start that lacks them is checked
+            // again anyway.
+            changed |= now.base != before.base;
+        }
+        changed
+    }
+
+    fn collect_facts(&mut self, engine: &Engine, board: &Board, id: MissionId) -> StartFacts {
+        let facts = StartFacts {
+            runner: None,
+            memory_mb: engine.shared.agents.free_memory_mb(),
+            disk_mb: available_disk_mb(engine, board, id),
+            base: self.trunk_state(engine, board, id),
+        };
+        self.by_mission.insert(id, (Instant::now(), facts.clone()));
+        facts
+    }
+
+    /// Returns whether a task of the mission landed since the mission's landings were read.
+    fn has_landed(&self, board: &Board, id: MissionId) -> bool {
+        let last = board
+            .missions
+            .get(&id)
+            .and_then(|mission| mission.landed.last.as_ref());
+        let known = self
+            .ancestry
+            .get(&id)
+            .and_then(|ancestry| ancestry.read_for.0.as_ref());
+        last != known
+    }
+
+    fn trunk_state(&mut self, engine: &Engine, board: &Board, id: MissionId) -> Option<TrunkState> {
+        let mission = board.missions.get(&id)?;
+        let project = board.projects.get(&mission.project)?;
+        let repo = ProjectRepo::from_project(project);
+        let ancestry = self.ancestry.entry(id).or_default();
+        let mut look = || -> Result<TrunkState, GitError> {
+            // The landings are read before the tip. In the other order, a landing of just now would
+            // seem to be missing from an older trunk.
+            ancestry.read_landings(engine, board, mission);
+            let trunk = engine.shared.git.trunk_facts(&repo)?;
+            ancestry.find_missing(engine, project, (&repo, &trunk.tip))?;
+            let lost = ancestry.lost.clone();
+            Ok(TrunkState::Present {
+                tip: trunk.tip,
+                upstream: trunk.upstream,
+                behind: trunk.commits_behind,
+                lost,
+            })
+        };
+        Some(look().unwrap_or_else(|error| TrunkState::Broken {
+            reason: format!("{}: {}", error.message, error.hint),
+        }))
+    }
+}
+
+impl Ancestry {
+    /// Reads the landings of the mission and of the blockers of its open tasks again, if they may
+    /// have changed.
+    fn read_landings(&mut self, engine: &Engine, board: &Board, mission: &Mission) {
+        let open = board
+            .open_tasks_of(mission.id)
+            .filter_map(|(_, id)| board.tasks.get(&id));
+        let blockers: BTreeSet<TaskId> = open
+            .flat_map(|task| task.blocked_by.iter().copied())
+            .collect();
+        let now = (mission.landed.last.clone(), blockers);
+        if self.read_for == now {
+            return;
+        }
+        match mission_landings(engine, board, mission, &now.1) {
+            Ok(landings) => {
+                (self.landings, self.read_for, self.computed_for) = (landings, now, None)
+            }
+            // The next check reads them again.
+            Err(error) => {
+                tracing::warn!(mission = %mission.id, "could not read the mission's landings: \
+                    {error}")
+            }
+        }
+    }
+
+    /// Finds the landings that are missing from the trunk's history up to `tip`. Leaves out
+    /// landings that a person undid, rewrote or accepted as lost.
+    fn find_missing(
+        &mut self,
+        engine: &Engine,
+        project: &Project,
+        (repo, tip): (&ProjectRepo, &CommitId),
+    ) -> Result<(), GitError> {
+        let now = (tip.clone(), project.queue.accepted.len());
+        if self.computed_for.as_ref() == Some(&now) {
+            return Ok(());
+        }
+        let commits: Vec<CommitId> = self
+            .landings
+            .iter()
+            .map(|landing| landing.commit.clone())
+            .collect();
+        let missing = engine.shared.git.missing_commits(repo, tip, &commits)?;
+        let mut lost: Vec<&MissionLanding> = self
+            .landings
+            .iter()
+            .filter(|landing| missing.contains(&landing.commit))
+            .collect();
+        if !lost.is_empty() {
+            let undone = undone_commits(engine, &repo.project);
+            lost.retain(|landing| {
+                !undone.contains(&landing.commit)
+                    && !landing
+                        .submitted
+                        .as_ref()
+                        .is_some_and(|own| undone.contains(own))
+            });
+        }
+        if !lost.is_empty() {
+            let commits: Vec<CommitId> =
+                lost.iter().map(|landing| landing.commit.clone()).collect();
+            match compare_trunk_with(engine, project, &commits) {
+                Ok(seen) => {
+                    let gone: Vec<&TrunkCommit> =
+                        trunk_check::lost_commits(project, &seen).collect();
+                    lost.retain(|landing| gone.iter().any(|gone| landing.is_commit(gone)));
+                }
+                // It is unknown whether the trunk has rewritten versions of these commits, so their
+                // dependants wait.
+                Err(error) => {
+                    tracing::warn!(project = %project.name, %error, "could not look for rewritten \
+                        landings")
+                }
+            }
+        }
+        self.lost = lost
+            .iter()
+            .map(|landing| LostLanding {
+                task: landing.task,
+                commit: landing.commit.clone(),
+            })
+            .collect();
+        self.computed_for = Some(now);
+        Ok(())
+    }
+}
+
+impl MissionLanding {
+    /// Returns whether a commit of a trunk is this landing. A wave's commit is several landings.
+    fn is_commit(&self, commit: &TrunkCommit) -> bool {
+        commit.commit == self.commit && commit.task.is_none_or(|task| task == self.task)
+    }
+}
+
+/// Reads the landings of the mission's completed tasks, and of those `blockers` that belong to
+/// other missions of the same project.
+fn mission_landings(
+    engine: &Engine,
+    board: &Board,
+    mission: &Mission,
+    blockers: &BTreeSet<TaskId>,
+) -> Result<Vec<MissionLanding>, StoreError> {
+    let mut tasks = Vec::new();
+    if mission.landed.last.is_some() {
+        let filter = TaskFilter {
+            mission: Some(mission.id),
+            ..TaskFilter::default()
+        };
+        tasks = completed_tasks(engine, filter)?;
+    }
+    let known: BTreeSet<TaskId> = tasks.iter().map(|task| task.id).collect();
+    for blocker in blockers
+        .difference(&known)
+        .filter(|id| board.ended_status(**id) == Some(TaskStatus::Completed))
+    {
+        tasks.extend(
+            engine
+                .history()
+                .task(*blocker)?
+                .filter(|task| task.project == mission.project),
+        );
+    }
+    let landing = |task: Task| {
+        let submitted = task.submission.map(|submission| submission.commit);
+        Some(MissionLanding {
+            task: task.id,
+            commit: task.landed?,
+            submitted,
+        })
+    };
+    Ok(tasks.into_iter().filter_map(landing).collect())
+}
+
+/// Returns the commits that people undid. They are read only when a landing is missing.
+fn undone_commits(engine: &Engine, project: &ProjectName) -> BTreeSet<CommitId> {
+    let filter = TaskFilter {
+        project: Some(project.clone()),
+        ..TaskFilter::default()
+    };
+    let tasks = completed_tasks(engine, filter).unwrap_or_else(|error| {
+        tracing::warn!(%project, "could not read the undone landings: {error}");
+        vec![]
+    });
+    let reverts = tasks
+        .into_iter()
+        .filter_map(|task| task.submission)
+        .filter(|submission| submission.reverts);
+    reverts.map(|submission| submission.commit).collect()
+}
+
+/// Reads all completed tasks that match `filter`.
+fn completed_tasks(engine: &Engine, filter: TaskFilter) -> Result<Vec<Task>, StoreError> {
+    let mut found: Vec<Task> = Vec::new();
+    loop {
+        let after = found.last().map(|task| task.id);
+        let page = TaskFilter {
+            statuses: vec![TaskStatus::Completed],
+            after,
+            limit: PAGE_SIZE,
+            ..filter.clone()
+        };
+        let tasks = engine.history().tasks(&page)?;
+        let is_full = tasks.len() == PAGE_SIZE;
+        found.extend(tasks);
+        if !is_full {
+            return Ok(found);
+        }
+    }
+}
+
+/// Returns the free disk space in MB, or what the project's own limit leaves if that is less.
+fn available_disk_mb(engine: &Engine, board: &Board, id: MissionId) -> Option<u64> {
+    let free = engine.shared.git.free_disk_mb();
+    let project = board
+        .missions
+        .get(&id)
+        .and_then(|it| board.projects.get(&it.project));
+    let bound = project.and_then(|it| {
+        workspaces::remaining_space_mb(engine, it).unwrap_or_else(|error| {
+            tracing::warn!(project = %it.name, "could not measure the project's workspaces: \
+                {error}");
+            None
+        })
+    });
+    free.into_iter().chain(bound).min()
+}

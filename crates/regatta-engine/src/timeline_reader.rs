@@ -1,0 +1,246 @@
+//! Reads the past from the stored event log: the board at any revision, and the timelines of tasks.
+//!
+//! The log is folded from its start (D4). Some boards on the way are kept as checkpoints, so that
+//! the next query begins near its answer. They share their common parts, and are thinned out as the
+//! log grows. A timeline that was read is kept too, and continues from its last event.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use regatta_core::board::Board;
+use regatta_core::event::Recorded;
+use regatta_core::ids::TaskId;
+use regatta_core::task_timeline::{TaskTimeline, TimelineFold};
+
+use crate::ports::store::{StoreError, StoreHistory};
+
+/// The largest number of checkpoints, and their first distance in revisions.
+const MAX_CHECKPOINTS: usize = 12;
+const MIN_CHECKPOINT_DISTANCE: u64 = 2_000;
+/// The largest number of timelines that are kept to be continued.
+const MAX_TIMELINES: usize = 24;
+/// The number of events that one query reads.
+const PAGE_SIZE: usize = 500;
+
+/// A cache of the boards and timelines that were read.
+#[derive(Default)]
+pub struct TimelineReader {
+    cache: Mutex<TimelineCache>,
+}
+
+#[derive(Default)]
+struct TimelineCache {
+    checkpoints: BTreeMap<u64, Board>,
+    /// The current distance between two checkpoints.
+    checkpoint_distance: u64,
+    timelines: BTreeMap<TaskId, (TimelineFold, u64)>,
+    /// A counter of the timelines that were read. The one that was read longest ago is removed
+    /// first.
+    read_count: u64,
+}
+
+impl TimelineCache {
+    /// Keeps a board as a checkpoint if it is far enough from the others.
+    fn add_checkpoint(&mut self, board: &Board) {
+        self.checkpoint_distance = self.checkpoint_distance.max(MIN_CHECKPOINT_DISTANCE);
+        let last = self
+            .checkpoints
+            .range(..=board.revision)
+            .next_back()
+            .map_or(0, |it| *it.0);
+        let next = self
+            .checkpoints
+            .range(board.revision..)
+            .next()
+            .map(|it| *it.0);
+        if board.revision < last + self.checkpoint_distance
+            || next.is_some_and(|it| it < board.revision + self.checkpoint_distance)
+        {
+            return;
+        }
+        self.checkpoints.insert(board.revision, board.clone());
+        if self.checkpoints.len() > MAX_CHECKPOINTS {
+            self.checkpoint_distance *= 2;
+            let (mut before, apart) = (0, self.checkpoint_distance);
+            self.checkpoints.retain(|at, _| {
+                let stays = *at >= before + apart;
+                before = if stays { *at } else { before };
+                stays
+            });
+        }
+    }
+}
+
+impl TimelineReader {
+    fn lock_cache(&self) -> MutexGuard<'_, TimelineCache> {
+        self.cache.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the board at a revision. A revision between two events of one commit gives a board
+    /// that never was visible.
+    pub fn board_at(&self, history: &dyn StoreHistory, revision: u64) -> Result<Board, StoreError> {
+        let mut board = self
+            .lock_cache()
+            .checkpoints
+            .range(..=revision)
+            .next_back()
+            .map(|it| it.1.clone())
+            .unwrap_or_default();
+        let after = board.revision;
+        read_events(history, after, revision, |page| {
+            page.iter().for_each(|it| board.fold(it));
+            self.lock_cache().add_checkpoint(&board);
+        })?;
+        Ok(board)
+    }
+
+    /// Returns the timelines of several tasks up to a revision, in one pass over the log.
+    pub fn timelines(
+        &self,
+        history: &dyn StoreHistory,
+        tasks: &[TaskId],
+        until: u64,
+    ) -> Result<Vec<TaskTimeline>, StoreError> {
+        let Some(first) = tasks.iter().min() else {
+            return Ok(vec![]);
+        };
+        let before = self
+            .lock_cache()
+            .checkpoints
+            .values()
+            .rev()
+            .find(|it| it.counters.task < first.0)
+            .cloned();
+        let mut telling = TimelineFold::new(before.unwrap_or_default(), tasks);
+        read_events(history, telling.board().revision, until, |page| {
+            page.iter().for_each(|it| telling.apply(it));
+            self.lock_cache().add_checkpoint(telling.board());
+        })?;
+        telling.finish_commit();
+        Ok(telling.timelines().iter().map(|it| it.1.clone()).collect())
+    }
+
+    /// Returns the revision of the newest checkpoint for which `earlier` holds, or 0. Everything
+    /// that such a board lacks comes after that revision.
+    pub fn newest_checkpoint_where(&self, earlier: impl Fn(&Board) -> bool) -> u64 {
+        self.lock_cache()
+            .checkpoints
+            .values()
+            .rev()
+            .find(|it| earlier(it))
+            .map_or(0, |it| it.revision)
+    }
+
+    /// Returns the timeline of a task up to a revision. Its last stretches are open.
+    pub fn timeline(
+        &self,
+        history: &dyn StoreHistory,
+        task: TaskId,
+        until: u64,
+    ) -> Result<TaskTimeline, StoreError> {
+        let mut telling = {
+            let mut kept = self.lock_cache();
+            match kept
+                .timelines
+                .remove(&task)
+                .filter(|it| it.0.board().revision <= until)
+            {
+                Some((telling, _)) => telling,
+                None => {
+                    // The last board on which the task did not exist yet.
+                    let before = kept
+                        .checkpoints
+                        .values()
+                        .rev()
+                        .find(|it| it.counters.task < task.0);
+                    TimelineFold::new(before.cloned().unwrap_or_default(), &[task])
+                }
+            }
+        };
+        read_events(history, telling.board().revision, until, |page| {
+            page.iter().for_each(|it| telling.apply(it));
+            self.lock_cache().add_checkpoint(telling.board());
+        })?;
+        telling.finish_commit();
+        let life = telling
+            .timelines()
+            .first()
+            .map(|it| it.1.clone())
+            .unwrap_or_default();
+        let mut kept = self.lock_cache();
+        kept.read_count += 1;
+        let asked = kept.read_count;
+        kept.timelines.insert(task, (telling, asked));
+        if kept.timelines.len() > MAX_TIMELINES
+            && let Some(oldest) = kept
+                .timelines
+                .iter()
+                .min_by_key(|it| it.1.1)
+                .map(|it| *it.0)
+        {
+            kept.timelines.remove(&oldest);
+        }
+        Ok(life)
+    }
+}
+
+/// Reads the events after one revision up to another, a page at a time.
+fn read_events(
+    history: &dyn StoreHistory,
+    mut after: u64,
+    until: u64,
+    mut each: impl FnMut(&[Recorded]),
+) -> Result<(), StoreError> {
+    while after < until {
+        let mut page = history.events(after, PAGE_SIZE)?;
+        page.retain(|it| it.revision <= until);
+        let Some(last) = page.last() else { break };
+        after = last.revision;
+        each(&page);
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn board(revision: u64) -> Board {
+        let mut board = Board::default();
+        board.revision = revision;
+        board
+    }
+
+    /// However long the log gets, the number of checkpoints stays small, and they are spread over
+    /// the log.
+    #[test]
+    fn checkpoints_thin_out_as_the_log_grows() {
+        let mut kept = TimelineCache::default();
+        for revision in (0..1_000_000).step_by(500) {
+            kept.add_checkpoint(&board(revision));
+        }
+        assert!(
+            kept.checkpoints.len() <= MAX_CHECKPOINTS
+                && kept.checkpoints.len() >= MAX_CHECKPOINTS / 3,
+            "{:?}",
+            kept.checkpoints.keys()
+        );
+        let at: Vec<u64> = kept.checkpoints.keys().copied().collect();
+        assert!(
+            at.windows(2)
+                .all(|it| it[1] - it[0] >= kept.checkpoint_distance),
+            "{at:?}"
+        );
+        assert!(
+            at.last()
+                .is_some_and(|it| *it >= 1_000_000 - 2 * kept.checkpoint_distance),
+            "no checkpoint is near the end: {at:?}"
+        );
+        // A repeated query adds no second checkpoint beside the first.
+        let before = at.len();
+        (0..1_000_000)
+            .step_by(500)
+            .for_each(|it| kept.add_checkpoint(&board(it)));
+        assert_eq!(kept.checkpoints.len(), before);
+    }
+}

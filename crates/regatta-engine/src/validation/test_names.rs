@@ -1,0 +1,210 @@
+//! Checks the names of new test files: a test file lies beside the file it tests and is named after
+//! it, as its language expects.
+
+/// Names of Go test files that need no source file of the same name.
+const GO_HELPERS: [&str; 6] = ["testutil", "helpers", "main", "export", "example", "doc"];
+
+/// Returns a line about a new test file whose name is wrong. `exists` says whether a path exists.
+pub(crate) fn naming_problem(path: &str, exists: impl Fn(&str) -> bool) -> Option<String> {
+    let (dir, name) = path
+        .rsplit_once('/')
+        .map_or(("", path), |(dir, name)| (dir, name));
+    let beside = |file: &str| {
+        exists(&if dir.is_empty() {
+            file.to_owned()
+        } else {
+            format!("{dir}/{file}")
+        })
+    };
+    let in_tests = dir.split('/').any(|it| {
+        matches!(
+            it,
+            "tests" | "test" | "__tests__" | "testing" | "e2e" | "spec"
+        )
+    });
+    let (stem, extension) = name.rsplit_once('.')?;
+    let advice = match extension {
+        "go" => go_problem(stem, beside),
+        "py" => python_problem(stem),
+        "rs" => rust_problem(stem, dir, in_tests, beside),
+        "ts" | "tsx" | "js" | "jsx" | "mts" | "cts" | "mjs" => {
+            script_problem(stem, in_tests, beside)
+        }
+        _ => None,
+    }?;
+    Some(format!("{path} is not a valid name for a test: {advice}"))
+}
+
+/// Returns whether a name was made up to raise a coverage number, instead of saying what is tested.
+fn is_for_coverage(source: &str) -> bool {
+    source
+        .strip_prefix("cov")
+        .is_some_and(|rest| rest.is_empty() || !rest.starts_with("er") || rest.starts_with("erage"))
+}
+
+fn go_problem(stem: &str, beside: impl Fn(&str) -> bool) -> Option<String> {
+    let source = stem.strip_suffix("_test")?;
+    if is_for_coverage(source) && !beside(&format!("{source}.go")) {
+        return Some(
+            "name it after the file it tests, <source>_test.go or <source>_extra_test.go".into(),
+        );
+    }
+    let plain = source.strip_suffix("_extra").unwrap_or(source);
+    let known = beside(&format!("{plain}.go"))
+        || beside(&format!("{source}.go"))
+        || GO_HELPERS.contains(&plain);
+    (!known).then(|| {
+        format!("there is no {plain}.go beside it; use <source>_test.go or <source>_extra_test.go")
+    })
+}
+
+fn python_problem(stem: &str) -> Option<String> {
+    let source = stem
+        .strip_prefix("test_")
+        .or_else(|| stem.strip_suffix("_test"));
+    match source {
+        Some(source) if is_for_coverage(source) => {
+            Some("name it after what it tests, test_<module>.py".into())
+        }
+        Some(_) => None,
+        None if stem.starts_with("tests_")
+            || stem.ends_with("_tests")
+            || is_unmarked_test(stem) =>
+        {
+            Some("it would not be collected; use test_<module>.py".into())
+        }
+        None => None,
+    }
+}
+
+/// Returns whether a name such as `testfoo` was meant for a test but does not mark one.
+fn is_unmarked_test(stem: &str) -> bool {
+    let plain = [
+        "test",
+        "tests",
+        "testing",
+        "testutil",
+        "testutils",
+        "testcase",
+        "testcases",
+        "testlib",
+        "testdata",
+    ];
+    stem.starts_with("test")
+        && !plain.contains(&stem)
+        && !stem.starts_with("test_")
+        && !stem.contains("util")
+}
+
+fn rust_problem(
+    stem: &str,
+    dir: &str,
+    in_tests: bool,
+    beside: impl Fn(&str) -> bool,
+) -> Option<String> {
+    let source = stem
+        .strip_suffix("_tests")
+        .or_else(|| stem.strip_suffix("_test"));
+    if (source.is_some() || in_tests) && is_for_coverage(source.unwrap_or(stem)) {
+        return Some("name it after what it tests, <module>_tests.rs".into());
+    }
+    let source = source.filter(|_| !in_tests)?;
+    let parent = dir.rsplit('/').next().unwrap_or_default();
+    let known = beside(&format!("{source}.rs")) || beside(source) || parent == source;
+    (!known).then(|| {
+        format!("there is no {source}.rs beside it; use <module>_tests.rs, or put it into tests/")
+    })
+}
+
+fn script_problem(stem: &str, in_tests: bool, beside: impl Fn(&str) -> bool) -> Option<String> {
+    let Some(source) = stem
+        .strip_suffix(".test")
+        .or_else(|| stem.strip_suffix(".spec"))
+    else {
+        let meant = ["_test", "-test", "_spec", "-spec", ".tests", ".specs"]
+            .iter()
+            .any(|it| stem.ends_with(it));
+        let meant = meant || stem.starts_with("test_") || stem.starts_with("test-");
+        return (meant && !in_tests)
+            .then(|| "it would not be found; use <source>.test.ts or <source>.spec.ts".into());
+    };
+    if is_for_coverage(source) && !beside(&format!("{source}.ts")) {
+        return Some("name it after the file it tests, <source>.test.ts".into());
+    }
+    let known = in_tests
+        || ["ts", "tsx", "js", "jsx", "mts", "mjs"]
+            .iter()
+            .any(|it| beside(&format!("{source}.{it}")));
+    (!known).then(|| {
+        format!("there is no {source}.ts beside it; use <source>.test.ts, or put it into tests/")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_test_file_must_be_named_after_its_source_file() {
+        let there = [
+            "pkg/goals.go",
+            "pkg/cover.go",
+            "src/parse.rs",
+            "src/lex/mod.rs",
+            "src/lex",
+            "web/app.ts",
+            "web/b.tsx",
+        ];
+        let check = |path: &str, right: bool| {
+            let said = naming_problem(path, |it| there.contains(&it));
+            assert_eq!(said.is_none(), right, "{path}: {said:?}");
+        };
+        for right in [
+            "pkg/goals_test.go",
+            "pkg/goals_extra_test.go",
+            "pkg/testutil_test.go",
+            "pkg/cover_test.go",
+            "pkg/new.go",
+            "cov.txt",
+            "tests/test_goals.py",
+            "goals_test.py",
+            "tests/conftest.py",
+            "tests/testutils.py",
+            "src/parse_tests.rs",
+            "src/parse_test.rs",
+            "src/lex/lex_tests.rs",
+            "src/lex_tests.rs",
+            "tests/anything.rs",
+            "src/contest.rs",
+            "web/app.test.ts",
+            "web/b.spec.tsx",
+            "web/__tests__/anything.test.ts",
+            "web/latest.ts",
+        ] {
+            check(right, true);
+        }
+        for bad in [
+            "pkg/cov_test.go",
+            "pkg/cov_goals_test.go",
+            "pkg/coverage_test.go",
+            "pkg/nothing_test.go",
+            "pkg/nothing_extra_test.go",
+            "cov3_test.go",
+            "tests/test_cov.py",
+            "tests/test_coverage_more.py",
+            "tests/tests_goals.py",
+            "tests/goals_tests.py",
+            "tests/testgoals.py",
+            "src/nothing_tests.rs",
+            "src/cov_tests.rs",
+            "tests/cov_more.rs",
+            "web/nothing.test.ts",
+            "web/cov.test.ts",
+            "web/app_test.ts",
+            "web/test_app.js",
+            "web/app.tests.ts",
+        ] {
+            check(bad, false);
+        }
+    }
+}

@@ -1,0 +1,212 @@
+//! Parses the result file that a worker leaves at the path in `REGATTA_RESULT`, and its file of
+//! scope escapes.
+
+use regatta_core::attempt::{ResultStatus, WorkResult};
+use regatta_core::scope_escape::ScopeFinding;
+use serde_json::{Map, Value};
+
+/// The size limit of a result file, in bytes.
+pub(crate) const MAX_RESULT_BYTES: usize = 64 * 1024;
+
+/// The fields that name the worker's directory, in both spellings.
+const DIR_FIELDS: [&str; 2] = ["worktree_path", "worktreePath"];
+
+/// A parsed result, with the findings outside the manifest that it reports.
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct ParsedResult {
+    pub result: WorkResult,
+    pub findings: Vec<ScopeFinding>,
+    /// True if the result has a field for the worker's directory and that field is empty.
+    #[serde(default)]
+    #[serde(rename = "says_no_workspace")]
+    pub is_workspace_empty: bool,
+}
+
+/// Parses a result. `Err` says what is wrong with it.
+pub(crate) fn parse_result(bytes: &[u8]) -> Result<ParsedResult, String> {
+    if bytes.len() > MAX_RESULT_BYTES {
+        return Err(format!(
+            "it has {} bytes; the limit is {MAX_RESULT_BYTES}",
+            bytes.len()
+        ));
+    }
+    let value: Value =
+        serde_json::from_slice(bytes).map_err(|it| format!("it is not JSON: {it}"))?;
+    let Value::Object(fields) = value else {
+        return Err("it is not a JSON object".into());
+    };
+    let result = WorkResult {
+        kind: string_field(&fields, &["type"])?.unwrap_or_else(|| "completion".into()),
+        issue_id: string_field(&fields, &["issue_id", "issueId"])?.unwrap_or_default(),
+        status: parse_status(
+            string_field(&fields, &["status"])?
+                .as_deref()
+                .unwrap_or("done"),
+        )?,
+        detail: string_field(&fields, &["detail"])?.unwrap_or_default(),
+        artifacts: string_list_field(&fields, "artifacts")?,
+        worktree_path: string_field(&fields, &DIR_FIELDS)?.filter(|it| !it.trim().is_empty()),
+        learnings: string_list_field(&fields, "learnings")?,
+        copy_path: None,
+    };
+    let findings = match fields.get("scope_escapes") {
+        None | Some(Value::Null) => vec![],
+        Some(list) => serde_json::from_value(list.clone()).map_err(|it| {
+            format!("its scope_escapes are not a list of {{finding, suggested_files}}: {it}")
+        })?,
+    };
+    let says_no_workspace =
+        result.worktree_path.is_none() && DIR_FIELDS.iter().any(|it| fields.contains_key(*it));
+    Ok(ParsedResult {
+        result,
+        findings,
+        is_workspace_empty: says_no_workspace,
+    })
+}
+
+/// Parses a file of scope escapes with one finding per line. Skips lines without a finding.
+pub(crate) fn parse_escapes(text: &str) -> Vec<ScopeFinding> {
+    let line = |line: &str| serde_json::from_str::<ScopeFinding>(line.trim()).ok();
+    text.lines()
+        .take(1_000)
+        .filter_map(line)
+        .filter(|it| !it.finding.trim().is_empty())
+        .collect()
+}
+
+fn parse_status(word: &str) -> Result<ResultStatus, String> {
+    match word.trim().to_ascii_lowercase().as_str() {
+        "" | "done" | "complete" | "completed" | "success" | "succeeded" | "ok" | "pass"
+        | "passed" => Ok(ResultStatus::Done),
+        "not_needed" | "unneeded" | "nothing_needed" | "no_change_needed" => {
+            Ok(ResultStatus::NotNeeded)
+        }
+        "blocked" | "needs_human" | "waiting" => Ok(ResultStatus::Blocked),
+        "failed" | "fail" | "failure" | "error" | "partial" => Ok(ResultStatus::Failed),
+        other => Err(format!(
+            "its status is {other:?}; it must be done, not_needed, blocked or failed"
+        )),
+    }
+}
+
+fn string_field(fields: &Map<String, Value>, names: &[&str]) -> Result<Option<String>, String> {
+    match names
+        .iter()
+        .find_map(|it| fields.get(*it).map(|value| (it, value)))
+    {
+        None | Some((_, Value::Null)) => Ok(None),
+        Some((_, Value::String(text))) => Ok(Some(text.clone())),
+        Some((_, Value::Number(number))) => Ok(Some(number.to_string())),
+        Some((name, _)) => Err(format!("its {name} is not text")),
+    }
+}
+
+fn string_list_field(fields: &Map<String, Value>, name: &str) -> Result<Vec<String>, String> {
+    match fields.get(name) {
+        None | Some(Value::Null) => Ok(vec![]),
+        Some(Value::String(text)) => Ok(vec![text.clone()]),
+        Some(Value::Array(list)) => list
+            .iter()
+            .map(|it| {
+                it.as_str()
+                    .map(str::to_owned)
+                    .ok_or_else(|| format!("its {name} are not a list of texts"))
+            })
+            .collect(),
+        Some(_) => Err(format!("its {name} are not a list of texts")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_result_is_read_with_either_spelling_of_its_worktree_path() {
+        for name in ["worktreePath", "worktree_path"] {
+            let json = format!(
+                r#"{{"type":"completion","issue_id":"T1","status":"done","detail":"d","artifacts":["a.rs"],"{name}":"/w"}}"#
+            );
+            let read = parse_result(json.as_bytes()).unwrap().result;
+            assert_eq!(read.worktree_path.as_deref(), Some("/w"), "{name}");
+            assert_eq!(
+                (read.kind.as_str(), read.issue_id.as_str()),
+                ("completion", "T1")
+            );
+            assert_eq!(
+                (read.status, read.detail.as_str()),
+                (ResultStatus::Done, "d")
+            );
+            assert_eq!(read.artifacts, ["a.rs"]);
+            assert!(
+                serde_json::to_string(&read)
+                    .unwrap()
+                    .contains("\"worktree_path\":\"/w\""),
+                "the result is not written with worktree_path"
+            );
+        }
+    }
+
+    #[test]
+    fn result_may_state_that_it_had_no_workspace() {
+        let says = |json: &str| parse_result(json.as_bytes()).unwrap().is_workspace_empty;
+        assert!(says(r#"{"worktreePath":null}"#) && says(r#"{"worktree_path":" "}"#));
+        assert!(
+            !says(r#"{"worktree_path":"/w"}"#) && !says("{}"),
+            "a result without the field counts as one without a workspace"
+        );
+    }
+
+    #[test]
+    fn each_status_word_is_read_as_its_status() {
+        let of = |word: &str| {
+            parse_result(format!(r#"{{"status":"{word}"}}"#).as_bytes()).map(|it| it.result.status)
+        };
+        for (word, status) in [
+            ("done", ResultStatus::Done),
+            ("COMPLETED", ResultStatus::Done),
+            ("blocked", ResultStatus::Blocked),
+            ("failed", ResultStatus::Failed),
+            ("partial", ResultStatus::Failed),
+        ] {
+            assert_eq!(of(word), Ok(status), "{word}");
+        }
+        assert!(of("who knows").is_err());
+    }
+
+    #[test]
+    fn an_invalid_result_is_refused_with_a_reason() {
+        for (bytes, why) in [
+            ("", "not JSON"),
+            ("[]", "not a JSON object"),
+            (r#"{"status": {}}"#, "status is not text"),
+            (r#"{"artifacts": [1]}"#, "artifacts are not a list"),
+            (r#"{"learnings": 1}"#, "learnings are not a list"),
+            (r#"{"scope_escapes": 1}"#, "scope_escapes"),
+        ] {
+            let said = parse_result(bytes.as_bytes()).unwrap_err();
+            assert!(said.contains(why), "{bytes}: {said}");
+        }
+        assert!(
+            parse_result(&vec![b' '; MAX_RESULT_BYTES + 1])
+                .unwrap_err()
+                .contains("bytes")
+        );
+    }
+
+    #[test]
+    fn scope_escapes_are_read_line_by_line() {
+        let text = concat!(
+            r#"{"worker":"w","finding":"a bug","suggested_files":["x"],"timestamp":"2026-01-01T00:00:00Z"}"#,
+            "\nrubbish\n{}\n",
+            r#"{"finding":" "}"#,
+        );
+        assert_eq!(
+            parse_escapes(text),
+            [ScopeFinding {
+                finding: "a bug".into(),
+                suggested_files: vec!["x".into()]
+            }]
+        );
+    }
+}

@@ -1,0 +1,311 @@
+//! Imports the commits that an agent made itself, as far as they are valid.
+//!
+//! The workspace's `.git` belongs to the agent, so no git runs in it. Its HEAD is read as text, its
+//! objects are copied as plain files to a scratch directory, and git checks every object before it
+//! becomes the vault's. A history is left out if it is not a plain line from the base (merges, too
+//! many commits, missing objects), or if it has a file from before the attempt (`copy.rs`). The
+//! files are captured anyway.
+
+use std::collections::HashSet;
+use std::fs::{self, OpenOptions};
+use std::io::Read;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use regatta_core::ids::{BranchName, CommitId};
+use regatta_engine::ports::git::GitError;
+
+use crate::git_command::{GitOutput, split_nul};
+use crate::merge::MAX_OWN_COMMITS;
+use crate::{GitAdapter, disk};
+
+/// The limits for copying an agent's objects.
+const MAX_BYTES: u64 = 256 << 20;
+const MAX_FILES: usize = 20_000;
+
+impl GitAdapter {
+    /// Returns the agent's newest own commit, after importing it into the vault with everything it
+    /// needs since `base`.
+    pub(crate) fn import_own_history(
+        &self,
+        vault: &Path,
+        workspace: &Path,
+        (base, foreign): (&CommitId, &HashSet<Vec<u8>>),
+    ) -> Result<Option<CommitId>, GitError> {
+        let git_dir = workspace.join(".git");
+        let Some(head) = head_of(&git_dir).filter(|it| it != base) else {
+            return Ok(None);
+        };
+        if self
+            .find_object(vault, &format!("{head}^{{commit}}"))?
+            .is_some()
+        {
+            let fits = self.is_linear(vault, None, base, &head)?
+                && self.is_free_of_foreign_files(vault, None, (base, &head), foreign)?;
+            return Ok(fits.then_some(head));
+        }
+        let copy = self.layout.scratch_objects(vault);
+        let taken = self.import_objects(vault, &git_dir, &copy, (base, &head, foreign));
+        disk::remove_tree(&copy)?;
+        Ok(taken?.then_some(head))
+    }
+
+    fn import_objects(
+        &self,
+        vault: &Path,
+        git_dir: &Path,
+        copy: &Path,
+        (base, head, foreign): (&CommitId, &CommitId, &HashSet<Vec<u8>>),
+    ) -> Result<bool, GitError> {
+        if !copy_objects(&git_dir.join("objects"), copy)
+            || !self.is_linear(vault, Some(copy), base, head)?
+            || !self.is_free_of_foreign_files(vault, Some(copy), (base, head), foreign)?
+        {
+            return Ok(false);
+        }
+        let packed = self
+            .git
+            .in_vault(vault, "read the agent's commits")
+            .alternate_objects(copy)
+            .args([
+                "pack-objects",
+                "--quiet",
+                "--revs",
+                "--stdout",
+                "--no-reuse-delta",
+            ])
+            .input(format!("{head}\n^{base}\n").into_bytes())
+            .run()?;
+        self.import_pack(vault, packed)
+    }
+
+    /// Imports a commit from the git directory of an agent's submodule, with everything it needs.
+    /// Returns `false` if it is not there.
+    pub(crate) fn import_submodule_commit(
+        &self,
+        vault: &Path,
+        git_dir: &Path,
+        commit: &CommitId,
+    ) -> Result<bool, GitError> {
+        let copy = self.layout.scratch_objects(vault);
+        let taken = if copy_objects(&git_dir.join("objects"), &copy) {
+            self.import_complete_commit(vault, &copy, commit)
+        } else {
+            Ok(false)
+        };
+        disk::remove_tree(&copy)?;
+        taken
+    }
+
+    fn import_complete_commit(
+        &self,
+        vault: &Path,
+        copy: &Path,
+        commit: &CommitId,
+    ) -> Result<bool, GitError> {
+        let listed = self.git.in_vault(vault, "list the submodules' commits");
+        let listed = listed
+            .args([
+                "for-each-ref",
+                "--format=^%(objectname)",
+                "refs/regatta/modules/",
+            ])
+            .run_for_line()?;
+        let packed = self
+            .git
+            .in_vault(vault, "read the agent's commits")
+            .alternate_objects(copy)
+            .args([
+                "pack-objects",
+                "--quiet",
+                "--revs",
+                "--stdout",
+                "--no-reuse-delta",
+            ])
+            .input(format!("{commit}\n{listed}\n").into_bytes())
+            .run()?;
+        self.import_pack(vault, packed)
+    }
+
+    /// Imports the objects of a pack that was just made, after git has checked each of them.
+    fn import_pack(&self, vault: &Path, packed: GitOutput) -> Result<bool, GitError> {
+        if packed.status != Some(0) {
+            // an object is missing or broken, which only costs the agent's own commits
+            return Ok(false);
+        }
+        let taken = self.git.in_vault(vault, "check the agent's commits").args([
+            "unpack-objects",
+            "-q",
+            "--strict",
+        ]);
+        if taken.input(packed.stdout).run()?.status != Some(0) {
+            return Ok(false);
+        }
+        disk::sync_objects(vault)?;
+        Ok(true)
+    }
+
+    /// Returns whether no commit from `base` to `head` has a file from before the attempt. Such a
+    /// file may be a secret of the user and is nobody's work.
+    fn is_free_of_foreign_files(
+        &self,
+        vault: &Path,
+        copy: Option<&Path>,
+        (base, head): (&CommitId, &CommitId),
+        foreign: &HashSet<Vec<u8>>,
+    ) -> Result<bool, GitError> {
+        if foreign.is_empty() {
+            return Ok(true);
+        }
+        let call = self.git.in_vault(vault, "list what the agent committed");
+        let call = copy
+            .into_iter()
+            .fold(call, |call, copy| call.alternate_objects(copy));
+        let said = call
+            .args(["log", "--format=", "--name-only", "--no-renames", "-z"])
+            .args([head.as_str(), &format!("^{base}"), "--"])
+            .run()?;
+        Ok(said.status == Some(0)
+            && !split_nul(&said.stdout)
+                .iter()
+                .any(|it| foreign.contains(it)))
+    }
+
+    /// Returns whether the commits from `base` to `head` follow one another without merges.
+    fn is_linear(
+        &self,
+        vault: &Path,
+        copy: Option<&Path>,
+        base: &CommitId,
+        head: &CommitId,
+    ) -> Result<bool, GitError> {
+        let call = self.git.in_vault(vault, "list the agent's own commits");
+        let call = copy
+            .into_iter()
+            .fold(call, |call, copy| call.alternate_objects(copy));
+        let said = call
+            .args(["rev-list", "--parents", "--topo-order"])
+            .arg(format!("--max-count={}", MAX_OWN_COMMITS + 1))
+            .args([head.as_str(), &format!("^{base}")])
+            .run()?;
+        if said.status != Some(0) {
+            return Ok(false);
+        }
+        let text = String::from_utf8_lossy(&said.stdout).into_owned();
+        let lines: Vec<Vec<&str>> = text.lines().map(|it| it.split(' ').collect()).collect();
+        let mut wanted = head.as_str();
+        for line in &lines {
+            match line[..] {
+                [commit, parent] if commit == wanted => wanted = parent,
+                _ => return Ok(false),
+            }
+        }
+        Ok(lines.len() <= MAX_OWN_COMMITS && wanted == base.as_str())
+    }
+}
+
+/// Returns the commit that a submodule of a workspace has checked out, read as text.
+pub(crate) fn submodule_head(workspace: &Path, submodule: &Path) -> Option<CommitId> {
+    head_of(&git_dir_of(workspace, submodule)?)
+}
+
+/// Returns the git directory of a workspace or of a submodule in it.
+///
+/// It is in the tree itself, or below the workspace's own git directory, as `git submodule update`
+/// makes it. Other places are ignored.
+pub(crate) fn git_dir_of(workspace: &Path, tree: &Path) -> Option<PathBuf> {
+    let place = tree.join(".git");
+    if disk::is_real_dir(&place) {
+        return Some(place);
+    }
+    let text = String::from_utf8(read_plain_file(&place, 4 << 10)?).ok()?;
+    let named = tree.join(text.trim_end().strip_prefix("gitdir: ")?);
+    let (real, modules) = (
+        named.canonicalize().ok()?,
+        workspace.join(".git/modules").canonicalize().ok()?,
+    );
+    real.starts_with(&modules).then_some(real)
+}
+
+/// Returns the commit that HEAD names, read as text.
+fn head_of(git_dir: &Path) -> Option<CommitId> {
+    if !disk::is_real_dir(git_dir) {
+        return None;
+    }
+    let head = read_plain_file(&git_dir.join("HEAD"), 4 << 10)?;
+    let head = String::from_utf8(head).ok()?;
+    let Some(name) = head.trim_end().strip_prefix("ref: ") else {
+        return CommitId::new(head.trim_end()).ok();
+    };
+    // An accepted name contains no `..`.
+    let branch = BranchName::new(name.strip_prefix("refs/heads/")?).ok()?;
+    let loose = read_plain_file(&git_dir.join("refs/heads").join(branch.as_str()), 4 << 10);
+    if let Some(id) =
+        loose.and_then(|it| CommitId::new(String::from_utf8_lossy(&it).trim_end()).ok())
+    {
+        return Some(id);
+    }
+    let packed = String::from_utf8_lossy(&read_plain_file(&git_dir.join("packed-refs"), 1 << 20)?)
+        .into_owned();
+    packed
+        .lines()
+        .find_map(|it| CommitId::new(it.strip_suffix(name)?.strip_suffix(' ')?).ok())
+}
+
+/// Reads a file, if it is a plain file of at most `limit` bytes and not a link, a pipe or a device.
+pub(crate) fn read_plain_file(path: &Path, limit: u64) -> Option<Vec<u8>> {
+    let flags = (rustix::fs::OFlags::NOFOLLOW | rustix::fs::OFlags::NONBLOCK).bits() as i32;
+    let file = OpenOptions::new()
+        .read(true)
+        .custom_flags(flags)
+        .open(path)
+        .ok()?;
+    let found = file.metadata().ok()?;
+    let mut bytes = Vec::new();
+    (found.is_file() && found.len() <= limit).then_some(())?;
+    file.take(limit).read_to_end(&mut bytes).ok()?;
+    Some(bytes)
+}
+
+/// Copies the plain files of an object directory. Returns `false` if there is too much or a file
+/// cannot be read.
+fn copy_objects(from: &Path, to: &Path) -> bool {
+    let (mut files, mut bytes) = (0, 0);
+    let Ok(folders) = fs::read_dir(from) else {
+        return false;
+    };
+    for folder in folders.flatten() {
+        let name = folder.file_name();
+        let name = name.to_string_lossy();
+        let wanted =
+            name == "pack" || (name.len() == 2 && name.bytes().all(|it| it.is_ascii_hexdigit()));
+        if !wanted || !disk::is_real_dir(&folder.path()) {
+            continue;
+        }
+        let to: PathBuf = to.join(&*name);
+        let Ok(entries) = fs::read_dir(folder.path()) else {
+            return false;
+        };
+        for entry in entries.flatten() {
+            let Ok(found) = entry.metadata() else {
+                return false;
+            };
+            if !found.is_file() {
+                continue;
+            }
+            (files, bytes) = (files + 1, bytes + found.len());
+            if files > MAX_FILES || bytes > MAX_BYTES {
+                return false;
+            }
+            let Some(content) = read_plain_file(&entry.path(), MAX_BYTES) else {
+                return false;
+            };
+            if disk::make_dirs(&to).is_err()
+                || fs::write(to.join(entry.file_name()), content).is_err()
+            {
+                return false;
+            }
+        }
+    }
+    files > 0
+}

@@ -1,0 +1,98 @@
+//! Finds names that differ by case alone. They are two files in a tree, but one where the user's
+//! file system ignores case (git records that as `core.ignorecase`). Checked out there, one would
+//! overwrite the other.
+
+use std::fs;
+use std::path::Path;
+
+use regatta_core::ids::CommitId;
+use regatta_engine::ports::git::GitError;
+
+use crate::git_command::path_to_text;
+use crate::object_store::{DIRECTORY, ObjectStore};
+use crate::tree_diff::TreeDiff;
+use crate::user_repo::UserRepo;
+use crate::{GitAdapter, errors};
+
+impl UserRepo {
+    /// Returns whether two names that differ by case alone would be one file in the checkout.
+    pub(crate) fn confuses_case(&self) -> bool {
+        self.folds_case && !self.is_bare
+    }
+}
+
+impl GitAdapter {
+    /// Returns whether the repository at `top`, whose shared part is `common`, treats names that
+    /// differ by case as equal.
+    pub(crate) fn repo_folds_case(&self, top: &Path, common: &Path) -> Result<bool, GitError> {
+        // A configuration on a case-sensitive file system does not mention it, and then no process
+        // is needed.
+        let config = fs::read(common.join("config")).unwrap_or_default();
+        if !path_to_text(&config)
+            .to_ascii_lowercase()
+            .contains("ignorecase")
+        {
+            return Ok(false);
+        }
+        let asked = self.git.in_checkout(top, "read core.ignorecase");
+        let said = asked
+            .args(["config", "--type=bool", "--get", "core.ignorecase"])
+            .run()?;
+        Ok(path_to_text(&said.stdout).trim() == "true")
+    }
+}
+
+/// Refuses a commit that adds a name which the user's file system would confuse with another one.
+/// Existing names are not checked.
+pub(crate) fn refuse_case_collisions(
+    odb: &mut ObjectStore,
+    old: &CommitId,
+    new: &CommitId,
+) -> Result<(), GitError> {
+    let (old, new) = (odb.commit(old)?.tree, odb.commit(new)?.tree);
+    let difference = TreeDiff::between(odb, Some(&old), &new)?;
+    for (path, _) in difference
+        .files
+        .iter()
+        .filter(|(_, (before, after))| before.is_none() && after.is_some())
+    {
+        if let Some(other) = case_collision(odb, &new, path)? {
+            return Err(errors::case_collision(
+                &path_to_text(path),
+                &path_to_text(&other),
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// Returns the beginning of another path of the tree that differs from this one by case alone.
+fn case_collision(
+    odb: &mut ObjectStore,
+    tree: &CommitId,
+    path: &[u8],
+) -> Result<Option<Vec<u8>>, GitError> {
+    let (mut tree, mut begin) = (tree.clone(), 0);
+    loop {
+        let end = path[begin..]
+            .iter()
+            .position(|it| *it == b'/')
+            .map_or(path.len(), |it| begin + it);
+        let name = &path[begin..end];
+        let folded = path_to_text(name).to_lowercase();
+        let entries = odb.tree(&tree)?;
+        if let Some(other) = entries
+            .iter()
+            .find(|it| it.name != name && path_to_text(&it.name).to_lowercase() == folded)
+        {
+            return Ok(Some([&path[..begin], &other.name].concat()));
+        }
+        match entries
+            .into_iter()
+            .find(|it| it.name == name && it.mode == DIRECTORY)
+        {
+            Some(inner) if end < path.len() => (tree, begin) = (inner.id, end + 1),
+            _ => return Ok(None),
+        }
+    }
+}

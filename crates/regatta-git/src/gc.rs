@@ -1,0 +1,201 @@
+//! Deletes dropped work, with the proof that its time is up, and collects unreachable objects.
+//!
+//! Nothing else in this crate deletes a keep-ref. Commits that landed and that the user's trunk has
+//! dropped are kept as well, so garbage is only long dropped work, and trial merges that never
+//! landed.
+
+use std::collections::HashSet;
+use std::time::Duration;
+
+use regatta_core::ids::{AttemptId, CommitId};
+use regatta_engine::ports::git::{DroppedProof, GitError, KeptWork, ProjectRepo};
+
+use crate::layout::LockKey;
+use crate::vault::{TRUNK_REF, base_ref, keep_ref, kept_trunk_ref};
+use crate::{GitAdapter, disk, errors};
+
+impl GitAdapter {
+    /// Returns the attempts of which something is kept.
+    pub(crate) fn list_kept_attempts(
+        &self,
+        repo: &ProjectRepo,
+    ) -> Result<Vec<AttemptId>, GitError> {
+        let mut found: Vec<AttemptId> = self
+            .keep_refs(repo)?
+            .iter()
+            .filter_map(|it| attempt_of_ref(it))
+            .collect();
+        found.sort_unstable();
+        found.dedup();
+        Ok(found)
+    }
+
+    /// Returns the kept commits of an attempt. Its base is recorded as long as its workspace
+    /// exists. Later it is the commit of the trunk from which the work started.
+    pub(crate) fn read_kept_work(
+        &self,
+        repo: &ProjectRepo,
+        attempt: AttemptId,
+    ) -> Result<Option<KeptWork>, GitError> {
+        let vault = self.layout.vault(&repo.project);
+        if !vault.is_dir() {
+            return Ok(None);
+        }
+        let Some(commit) = self.find_object(&vault, &keep_ref(attempt))? else {
+            return Ok(None);
+        };
+        let base = match self.find_object(&vault, &base_ref(attempt))? {
+            Some(base) => base,
+            None => {
+                const OPERATION: &str = "find where the work began";
+                let found = self
+                    .git
+                    .in_vault(&vault, OPERATION)
+                    .args(["merge-base", TRUNK_REF, commit.as_str()])
+                    .run_for_line()?;
+                CommitId::new(found.trim()).map_err(|_| errors::unexpected(OPERATION))?
+            }
+        };
+        let count = |commit: &CommitId| -> Result<usize, GitError> {
+            let listed = self.git.in_vault(&vault, "compare what is kept");
+            let listed = listed.args([
+                "diff-tree",
+                "-r",
+                "--name-only",
+                "-z",
+                "--no-renames",
+                base.as_str(),
+            ]);
+            Ok(listed.arg(commit.as_str()).run_for_list()?.len())
+        };
+        let (mut whole, mut most) = (commit.clone(), count(&commit)?);
+        let refs = self.keep_refs(repo)?;
+        for name in refs
+            .iter()
+            .filter(|name| attempt_of_ref(name) == Some(attempt))
+        {
+            let Some(earlier) = self.find_object(&vault, name)? else {
+                continue;
+            };
+            let changes = count(&earlier)?;
+            if changes > most {
+                (whole, most) = (earlier, changes);
+            }
+        }
+        Ok(Some(KeptWork {
+            base,
+            commit,
+            whole,
+        }))
+    }
+
+    fn keep_refs(&self, repo: &ProjectRepo) -> Result<Vec<String>, GitError> {
+        let vault = self.layout.vault(&repo.project);
+        if !vault.is_dir() {
+            return Ok(Vec::new());
+        }
+        let listed = self.git.in_vault(&vault, "list what is kept").args([
+            "for-each-ref",
+            "--format=%(refname)",
+            KEEP_REF_PREFIX,
+        ]);
+        Ok(listed.run_for_line()?.lines().map(str::to_owned).collect())
+    }
+
+    /// Deletes every keep-ref of an attempt whose work was dropped.
+    pub(crate) fn delete_keep_refs(
+        &self,
+        proof: &DroppedProof,
+        repo: &ProjectRepo,
+    ) -> Result<(), GitError> {
+        let attempt = proof.attempt();
+        self.locks
+            .with_lock(LockKey::Attempt(repo.project.clone(), attempt), || {
+                let workspace = self.layout.workspace(&repo.project, attempt);
+                if disk::is_occupied(&workspace) {
+                    return Err(errors::workspace_in_use(attempt, &workspace));
+                }
+                let refs = self.keep_refs(repo)?;
+                let own = refs.iter().filter(|it| attempt_of_ref(it) == Some(attempt));
+                let mut order: String = own.map(|it| format!("delete {it}\n")).collect();
+                let vault = self.vault(repo)?;
+                if self.find_object(&vault, &base_ref(attempt))?.is_some() {
+                    order += &format!("delete {}\n", base_ref(attempt));
+                }
+                if order.is_empty() {
+                    Ok(())
+                } else {
+                    self.update_refs(&vault, order)
+                }
+            })
+    }
+
+    /// Deletes objects of the vault that no ref reaches and that nobody has written for
+    /// `unused_for`. Landed commits stay, even if the trunk was rewritten before this vault saw
+    /// them.
+    pub(crate) fn prune_vault(
+        &self,
+        repo: &ProjectRepo,
+        landed: &[CommitId],
+        unused_for: Duration,
+    ) -> Result<(), GitError> {
+        let vault = self.vault(repo)?;
+        self.refresh_trunk(repo)?;
+        let listed = self
+            .git
+            .in_vault(&vault, "list what refs lead to")
+            .args(["rev-list", "--all"])
+            .run_for_line()?;
+        let known: HashSet<&str> = listed.lines().collect();
+        let mut order = String::new();
+        for commit in landed.iter().filter(|it| !known.contains(it.as_str())) {
+            if self
+                .find_object(&vault, &format!("{commit}^{{commit}}"))?
+                .is_some()
+            {
+                order += &format!("update {} {commit}\n", kept_trunk_ref(commit));
+            }
+        }
+        if !order.is_empty() {
+            self.update_refs(&vault, order)?;
+        }
+        let prune = self
+            .git
+            .in_vault(&vault, "collect the vault's garbage")
+            .arg("prune");
+        prune
+            .arg(format!("--expire={}.seconds.ago", unused_for.as_secs()))
+            .run_expecting_success()
+            .map(drop)
+    }
+}
+
+const KEEP_REF_PREFIX: &str = "refs/regatta/keep/";
+
+/// Returns the attempt of a keep-ref: `keep/A7`, or `keep/A7-…` for earlier captures.
+fn attempt_of_ref(reference: &str) -> Option<AttemptId> {
+    let name = reference.strip_prefix(KEEP_REF_PREFIX)?;
+    let attempt = name.split('-').next()?.parse().ok()?;
+    let whole = keep_ref(attempt);
+    (reference == whole
+        || reference
+            .strip_prefix(&whole)
+            .is_some_and(|it| it.starts_with('-')))
+    .then_some(attempt)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keep_ref_belongs_to_the_attempt_in_its_name() {
+        let of = |name: &str| attempt_of_ref(&format!("{KEEP_REF_PREFIX}{name}"));
+        assert_eq!(of("A7"), Some(AttemptId(7)));
+        assert_eq!(of("A7-0123456789ab"), Some(AttemptId(7)));
+        for other in ["trunk-0123", "A", "7x", "A7/x", ""] {
+            assert_eq!(of(other), None, "{other}");
+        }
+        assert_eq!(attempt_of_ref("refs/regatta/base/A7"), None);
+    }
+}

@@ -1,0 +1,968 @@
+//! The only module that starts git.
+//!
+//! Every process starts with an empty environment. There are two configurations:
+//!
+//! - **ours**: no system configuration, and a global one that is Regatta's own file (it says only
+//!   that repositories of any owner may be read: `git fetch` passes `-c` settings to neither side's
+//!   helper, but does pass this file). It is used for the vault, and wherever content that an agent
+//!   wrote is read. A filter named in an agent's `.gitattributes` is configured nowhere, so it runs
+//!   nothing (S5).
+//! - **the user's**: for reading and updating the user's checkout. Line endings, ignore-case, LFS
+//!   filters and the list of trusted directories are the user's own there. Under another
+//!   configuration an unchanged file could look changed, or be written differently from how `git
+//!   pull` would write it.
+//!
+//! Hooks, file-system monitors, background maintenance, signing and remote helpers are off in both.
+
+use std::env;
+use std::ffi::{OsStr, OsString};
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use regatta_core::ids::CommitId;
+use regatta_engine::ports::git::{Authorship, GitError, GitRemote};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::process::{Pid, Signal, kill_process_group};
+
+use crate::errors;
+use crate::git_stream::{self, PeerStreams, StreamFault};
+
+/// The output limits of one git process, which bound the daemon's memory.
+const MAX_STDOUT_BYTES: usize = 256 << 20;
+const MAX_STDERR_BYTES: u64 = 64 << 10;
+/// The time limit of one git process. No healthy process takes as long, and a hanging one must not
+/// block Regatta.
+const COMMAND_TIMEOUT: Duration = Duration::from_secs(15 * 60);
+/// The time limit for a transfer with another machine. A connection without any data is given up
+/// much earlier.
+const TRANSFER_TIMEOUT: Duration = Duration::from_secs(2 * 60 * 60);
+/// The time limit for an optional query to another machine.
+const QUICK_QUERY_TIMEOUT: Duration = Duration::from_secs(60);
+/// The time that a process gets to clean up before it is killed.
+const CLEANUP_TIMEOUT: Duration = Duration::from_secs(5);
+
+const REGATTA_SETTINGS: &[&str] = &[
+    "core.hooksPath=/dev/null",
+    "core.fsmonitor=false",
+    "core.quotePath=false",
+    // An object that is reported as written is on disk. By default git leaves loose objects to the
+    // kernel.
+    "core.fsync=loose-object,pack,pack-metadata,reference,index",
+    "core.packedRefsTimeout=10000",
+    "core.filesRefLockTimeout=2000",
+    "gc.auto=0",
+    "maintenance.auto=false",
+    "fetch.writeCommitGraph=false",
+    "submodule.recurse=false",
+    "commit.gpgSign=false",
+    "protocol.allow=never",
+    "protocol.file.allow=always",
+    "protocol.ext.allow=never",
+];
+
+/// Settings for connections to a Regatta server: no other credentials, no prompts, no redirects.
+const ONLINE_SETTINGS: &[&str] = &[
+    "http.followRedirects=false",
+    "http.sslVerify=true",
+    "credential.helper=",
+    "credential.interactive=false",
+    "core.askPass=",
+    "transfer.credentialsInUrl=die",
+    // A server that receives a large push sends nothing until all of it is on its disk.
+    "http.lowSpeedLimit=1",
+    "http.lowSpeedTime=120",
+    // The server's objects are accepted as they are, because an old repository may have unusual
+    // ones.
+    "fetch.fsckObjects=false",
+];
+
+/// Settings for connections to the remote of a submodule.
+const SUBMODULE_ONLINE_SETTINGS: &[&str] = &[
+    "protocol.allow=never",
+    "protocol.ext.allow=never",
+    "protocol.ssh.allow=always",
+    "protocol.https.allow=always",
+    "protocol.http.allow=always",
+    "protocol.git.allow=always",
+    "core.askPass=",
+    "http.lowSpeedLimit=1",
+    "http.lowSpeedTime=60",
+];
+
+/// Starts git.
+#[derive(Debug)]
+pub(crate) struct GitLauncher {
+    program: OsString,
+    global_config: PathBuf,
+    search_path: OsString,
+    user_env: Vec<(&'static str, OsString)>,
+    started_count: Arc<AtomicU64>,
+    timeout: Duration,
+}
+
+impl GitLauncher {
+    pub(crate) fn new(global_config: PathBuf) -> GitLauncher {
+        let user = ["HOME", "XDG_CONFIG_HOME"]
+            .into_iter()
+            .filter_map(|name| Some((name, env::var_os(name)?)));
+        GitLauncher {
+            program: "git".into(),
+            global_config,
+            search_path: env::var_os("PATH")
+                .unwrap_or_else(|| "/usr/local/bin:/usr/bin:/bin".into()),
+            user_env: user.collect(),
+            started_count: Arc::default(),
+            timeout: COMMAND_TIMEOUT,
+        }
+    }
+
+    /// Returns the number of processes started so far.
+    pub(crate) fn started_count(&self) -> u64 {
+        self.started_count.load(Ordering::Relaxed)
+    }
+
+    /// Returns the path and the content of Regatta's own global configuration.
+    pub(crate) fn global_config(&self) -> (&Path, &'static str) {
+        (&self.global_config, "[safe]\n\tdirectory = *\n")
+    }
+
+    /// Returns a call under Regatta's configuration on the repository `git_dir`.
+    pub(crate) fn in_vault(&self, git_dir: &Path, doing: &'static str) -> GitCommand {
+        let mut call = self.regatta_command(doing);
+        call.command.env("GIT_DIR", git_dir).current_dir(git_dir);
+        call
+    }
+
+    /// Returns a call under Regatta's configuration that finds its repository from `dir`.
+    pub(crate) fn in_dir(&self, dir: &Path, doing: &'static str) -> GitCommand {
+        let mut call = self.regatta_command(doing);
+        call.command.current_dir(dir);
+        call
+    }
+
+    /// Returns a call under the user's configuration that finds its repository from `dir`.
+    pub(crate) fn in_checkout(&self, dir: &Path, doing: &'static str) -> GitCommand {
+        let mut call = self.new_command(doing);
+        call.command
+            .envs(self.user_env.iter().map(|(name, value)| (name, value)))
+            .current_dir(dir);
+        call
+    }
+
+    /// Returns a call like [`GitLauncher::in_checkout`] that may also connect to remotes as the
+    /// user's own git would.
+    pub(crate) fn in_checkout_online(&self, dir: &Path, doing: &'static str) -> GitCommand {
+        let mut call = self.in_checkout(dir, doing);
+        call.command.args([
+            "-c",
+            "protocol.allow=user",
+            "-c",
+            "protocol.file.allow=always",
+            "-c",
+            "protocol.ext.allow=never",
+        ]);
+        call.command.args([
+            "-c",
+            "protocol.ssh.allow=always",
+            "-c",
+            "protocol.https.allow=always",
+            "-c",
+            "protocol.http.allow=always",
+            "-c",
+            "protocol.git.allow=always",
+        ]);
+        call.command.envs(
+            ["SSH_AUTH_SOCK", "GIT_SSH_COMMAND"]
+                .into_iter()
+                .filter_map(|it| Some((it, env::var_os(it)?))),
+        );
+        call
+    }
+
+    /// Returns a call under the user's configuration on the repository `git_dir` that connects to
+    /// the remote of a submodule.
+    ///
+    /// It is as careful as `git submodule`: an address that somebody else may have chosen runs no
+    /// helper, and names a path on this machine only if the user allows that for submodules.
+    pub(crate) fn in_submodule_online(
+        &self,
+        git_dir: &Path,
+        files: bool,
+        doing: &'static str,
+    ) -> GitCommand {
+        let mut call = self.in_checkout(git_dir, doing);
+        let files = if files {
+            "protocol.file.allow=always"
+        } else {
+            "protocol.file.allow=never"
+        };
+        for setting in SUBMODULE_ONLINE_SETTINGS.iter().chain([&files]) {
+            call.command.args(["-c", setting]);
+        }
+        call.command
+            .env("GIT_DIR", git_dir)
+            .env("GIT_PROTOCOL_FROM_USER", "0");
+        call.command.envs(
+            ["SSH_AUTH_SOCK", "GIT_SSH_COMMAND"]
+                .into_iter()
+                .filter_map(|name| Some((name, env::var_os(name)?))),
+        );
+        call
+    }
+
+    /// Returns a call under Regatta's configuration on the repository `git_dir` that connects to a
+    /// Regatta server and to nobody else.
+    ///
+    /// The token is in the environment, which only the same user can read, and never on a command
+    /// line or in a file. It is sent to this address only, because redirects are not followed.
+    pub(crate) fn in_vault_online(
+        &self,
+        git_dir: &Path,
+        remote: &GitRemote,
+        doing: &'static str,
+    ) -> GitCommand {
+        let mut call = self.in_vault(git_dir, doing).with_long_timeout();
+        let secure = remote.url.starts_with("https:");
+        for setting in ONLINE_SETTINGS.iter().chain([if secure {
+            &"protocol.https.allow=always"
+        } else {
+            &"protocol.http.allow=always"
+        }]) {
+            call.command.args(["-c", setting]);
+        }
+        if let Some(ca) = &remote.ca {
+            let mut setting = OsString::from("http.sslCAInfo=");
+            setting.push(ca);
+            call.command.arg("-c").arg(setting);
+        }
+        if secure {
+            let proxies = ["https_proxy", "HTTPS_PROXY", "no_proxy", "NO_PROXY"];
+            call.command.envs(
+                proxies
+                    .into_iter()
+                    .filter_map(|it| Some((it, env::var_os(it)?))),
+            );
+        }
+        call.command
+            .env("GIT_CONFIG_COUNT", "1")
+            .env("GIT_CONFIG_KEY_0", "http.extraHeader")
+            .env(
+                "GIT_CONFIG_VALUE_0",
+                format!("Authorization: Bearer {}", remote.token),
+            );
+        call
+    }
+
+    fn regatta_command(&self, doing: &'static str) -> GitCommand {
+        let mut call = self.new_command(doing);
+        call.command
+            .args([
+                "-c",
+                "safe.directory=*",
+                "-c",
+                "core.protectHFS=true",
+                "-c",
+                "core.protectNTFS=true",
+            ])
+            .env("HOME", "/nonexistent")
+            .env("GIT_CONFIG_NOSYSTEM", "1")
+            .env("GIT_ATTR_NOSYSTEM", "1")
+            .env("GIT_CONFIG_GLOBAL", &self.global_config);
+        call
+    }
+
+    fn new_command(&self, doing: &'static str) -> GitCommand {
+        let mut command = Command::new(&self.program);
+        command
+            .env_clear()
+            .env("PATH", &self.search_path)
+            .env("LC_ALL", "C")
+            .env("GIT_TERMINAL_PROMPT", "0")
+            .env("GIT_OPTIONAL_LOCKS", "0")
+            .env("GIT_NO_REPLACE_OBJECTS", "1")
+            .env("GIT_AUTHOR_NAME", "Regatta")
+            .env("GIT_AUTHOR_EMAIL", "regatta@localhost")
+            .env("GIT_COMMITTER_NAME", "Regatta")
+            .env("GIT_COMMITTER_EMAIL", "regatta@localhost")
+            // Ctrl-C in the daemon's terminal must not interrupt git in the middle of a checkout.
+            .process_group(0)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        for setting in REGATTA_SETTINGS {
+            command.args(["-c", setting]);
+        }
+        GitCommand {
+            command,
+            operation: doing,
+            input: None,
+            started_count: Arc::clone(&self.started_count),
+            timeout: self.timeout,
+        }
+    }
+}
+
+/// The result of a finished git process.
+#[derive(Debug)]
+pub(crate) struct GitOutput {
+    /// The exit status, or nothing if a signal ended the process.
+    pub(crate) status: Option<i32>,
+    pub(crate) stdout: Vec<u8>,
+    pub(crate) stderr: String,
+}
+
+/// A git process that is to be started.
+#[derive(Debug)]
+pub(crate) struct GitCommand {
+    command: Command,
+    operation: &'static str,
+    input: Option<Vec<u8>>,
+    started_count: Arc<AtomicU64>,
+    timeout: Duration,
+}
+
+impl GitCommand {
+    pub(crate) fn arg(mut self, arg: impl AsRef<OsStr>) -> GitCommand {
+        self.command.arg(arg);
+        self
+    }
+    pub(crate) fn args<const N: usize>(mut self, args: [&str; N]) -> GitCommand {
+        self.command.args(args);
+        self
+    }
+    /// Runs git on the files in `tree`, from its top.
+    pub(crate) fn work_tree(mut self, tree: &Path) -> GitCommand {
+        self.command.env("GIT_WORK_TREE", tree).current_dir(tree);
+        self
+    }
+    pub(crate) fn index(mut self, index: &Path) -> GitCommand {
+        self.command.env("GIT_INDEX_FILE", index);
+        self
+    }
+    /// Writes new objects to `objects`, and also finds those of `others`.
+    pub(crate) fn object_dirs(mut self, objects: &Path, others: &Path) -> GitCommand {
+        self.command
+            .env("GIT_OBJECT_DIRECTORY", objects)
+            .env("GIT_ALTERNATE_OBJECT_DIRECTORIES", quote_object_dir(others));
+        self
+    }
+    /// Also finds the objects of `others`.
+    pub(crate) fn alternate_objects(mut self, others: &Path) -> GitCommand {
+        self.command
+            .env("GIT_ALTERNATE_OBJECT_DIRECTORIES", quote_object_dir(others));
+        self
+    }
+    /// Writes without syncing, for objects that are made again after a crash. Call this before the
+    /// command's name.
+    pub(crate) fn without_sync(mut self) -> GitCommand {
+        self.command.args(["-c", "core.fsync=none"]);
+        self
+    }
+    /// Adds a setting. Call this before the command's name.
+    pub(crate) fn setting(mut self, setting: impl AsRef<OsStr>) -> GitCommand {
+        self.command.arg("-c").arg(setting);
+        self
+    }
+    /// Sets the short time limit for a caller that can do without the answer.
+    pub(crate) fn with_short_timeout(mut self) -> GitCommand {
+        self.timeout = QUICK_QUERY_TIMEOUT.min(self.timeout);
+        self
+    }
+    /// Sets the long time limit, enough for a large repository over a slow connection.
+    pub(crate) fn with_long_timeout(mut self) -> GitCommand {
+        self.timeout = TRANSFER_TIMEOUT.max(self.timeout);
+        self
+    }
+    /// Uses the protocol version that the other side requested.
+    pub(crate) fn protocol(mut self, protocol: Option<&str>) -> GitCommand {
+        self.command.envs(protocol.map(|it| ("GIT_PROTOCOL", it)));
+        self
+    }
+    /// Looks for the repository in the current directory only, not above it.
+    pub(crate) fn ceiling_dir(mut self, dir: &Path) -> GitCommand {
+        if let Some(parent) = dir.parent() {
+            self.command.env("GIT_CEILING_DIRECTORIES", parent);
+        }
+        self
+    }
+    pub(crate) fn authorship(mut self, by: &Authorship) -> GitCommand {
+        let date = format!("@{} +0000", by.unix_seconds);
+        // Git refuses an empty name; it removes `<`, `>` and newlines by itself.
+        let name = if by.name.trim().is_empty() {
+            "Regatta"
+        } else {
+            &by.name
+        };
+        self.command
+            .env("GIT_AUTHOR_NAME", name)
+            .env("GIT_AUTHOR_EMAIL", &by.email)
+            .env("GIT_AUTHOR_DATE", &date)
+            .env("GIT_COMMITTER_NAME", name)
+            .env("GIT_COMMITTER_EMAIL", &by.email)
+            .env("GIT_COMMITTER_DATE", &date);
+        self
+    }
+    pub(crate) fn input(mut self, input: Vec<u8>) -> GitCommand {
+        self.input = Some(input);
+        self
+    }
+
+    fn spawn(&mut self) -> Result<Child, GitError> {
+        self.started_count.fetch_add(1, Ordering::Relaxed);
+        self.command.spawn().map_err(|cause| {
+            // A missing working directory is also reported as "not found".
+            let here = self.command.get_current_dir().is_none_or(Path::is_dir);
+            if cause.kind() == io::ErrorKind::NotFound && here {
+                return errors::git_missing();
+            }
+            match self.command.get_current_dir() {
+                Some(dir) if !here => errors::io_error("go to", dir, &cause),
+                _ => errors::not_started(self.operation, &cause),
+            }
+        })
+    }
+
+    /// Starts the process and leaves it running for repeated queries.
+    pub(crate) fn start_process(mut self) -> Result<GitProcess, GitError> {
+        self.command.stdin(Stdio::piped()).stderr(Stdio::null());
+        let mut child = self.spawn()?;
+        match (child.stdin.take(), child.stdout.take()) {
+            (Some(stdin), Some(pipe)) => {
+                let stdout = BufReader::new(TimeLimitedReads {
+                    pipe,
+                    timeout: self.timeout,
+                });
+                Ok(GitProcess {
+                    child,
+                    operation: self.operation,
+                    stdin: Some(stdin),
+                    stdout,
+                })
+            }
+            _ => Err(errors::unexpected(self.operation)),
+        }
+    }
+
+    /// Runs the process between the other side's two streams, and expects success.
+    pub(crate) fn stream(mut self, ends: PeerStreams<'_>) -> Result<(), GitError> {
+        self.command.stdin(Stdio::piped());
+        let mut child = self.spawn()?;
+        let (Some(stdin), Some(stdout), stderr) =
+            (child.stdin.take(), child.stdout.take(), child.stderr.take())
+        else {
+            return Err(errors::unexpected(self.operation));
+        };
+        thread::scope(|scope| {
+            let complaints = scope.spawn(move || read_stderr(stderr));
+            let fault = git_stream::transfer(
+                &child,
+                (stdin, stdout),
+                ends,
+                (Instant::now() + self.timeout, CLEANUP_TIMEOUT),
+            );
+            if matches!(fault, Some(StreamFault::SystemCall(_))) {
+                let _ = child.kill();
+            }
+            let status = child
+                .wait()
+                .map_err(|cause| errors::not_started(self.operation, &cause))?;
+            let printed = complaints.join().unwrap_or_default();
+            match fault {
+                Some(StreamFault::TimedOut) => {
+                    Err(errors::took_too_long(self.operation, self.timeout))
+                }
+                Some(StreamFault::Request(cause) | StreamFault::Answer(cause)) => {
+                    Err(errors::transfer_interrupted(self.operation, &cause))
+                }
+                Some(StreamFault::SystemCall(cause)) => {
+                    Err(errors::not_started(self.operation, &cause))
+                }
+                None if status.success() => Ok(()),
+                None => Err(errors::git_failed(self.operation, &printed)),
+            }
+        })
+    }
+
+    /// Runs the process to its end, whatever its status.
+    pub(crate) fn run(mut self) -> Result<GitOutput, GitError> {
+        if self.input.is_some() {
+            self.command.stdin(Stdio::piped());
+        }
+        let mut child = self.spawn()?;
+        let (stdin, stdout, stderr) =
+            (child.stdin.take(), child.stdout.take(), child.stderr.take());
+        let input = self.input.take();
+        thread::scope(|scope| {
+            if let (Some(mut pipe), Some(input)) = (stdin, input) {
+                // If git stops reading, its status and its output say why.
+                scope.spawn(move || drop(pipe.write_all(&input)));
+            }
+            let complaints = scope.spawn(move || read_stderr(stderr));
+            let mut printed = Vec::new();
+            let (mut flooded, mut hung) = (false, false);
+            if let Some(pipe) = stdout {
+                let mut pipe = TimeLimitedOutput {
+                    pipe,
+                    child: &child,
+                    deadline: Instant::now() + self.timeout,
+                    signals_sent: 0,
+                };
+                let read = pipe
+                    .by_ref()
+                    .take(MAX_STDOUT_BYTES as u64 + 1)
+                    .read_to_end(&mut printed);
+                read.map_err(|cause| errors::not_started(self.operation, &cause))?;
+                (flooded, hung) = (printed.len() > MAX_STDOUT_BYTES, pipe.signals_sent > 0);
+            }
+            if flooded {
+                let _ = child.kill();
+            }
+            let status = child
+                .wait()
+                .map_err(|cause| errors::not_started(self.operation, &cause))?;
+            if hung {
+                return Err(errors::took_too_long(self.operation, self.timeout));
+            }
+            if flooded {
+                return Err(errors::too_much_output(self.operation, MAX_STDOUT_BYTES));
+            }
+            let stderr = complaints.join().unwrap_or_default();
+            Ok(GitOutput {
+                status: status.code(),
+                stdout: printed,
+                stderr,
+            })
+        })
+    }
+
+    /// Runs the process and expects success.
+    pub(crate) fn run_expecting_success(self) -> Result<GitOutput, GitError> {
+        let doing = self.operation;
+        let said = self.run()?;
+        if said.status == Some(0) {
+            Ok(said)
+        } else {
+            Err(errors::git_failed(doing, &said.stderr))
+        }
+    }
+
+    /// Runs the process and returns whether it succeeded, where status 1 means "no".
+    pub(crate) fn run_yes_or_no(self) -> Result<bool, GitError> {
+        let doing = self.operation;
+        let said = self.run()?;
+        match said.status {
+            Some(0) => Ok(true),
+            Some(1) => Ok(false),
+            _ => Err(errors::git_failed(doing, &said.stderr)),
+        }
+    }
+
+    /// Runs the process and returns the one line that it prints.
+    pub(crate) fn run_for_line(self) -> Result<String, GitError> {
+        let said = self.run_expecting_success()?;
+        Ok(String::from_utf8_lossy(&said.stdout)
+            .trim_end_matches('\n')
+            .to_owned())
+    }
+
+    /// Runs the process and returns the object that it names.
+    pub(crate) fn run_for_object(self) -> Result<CommitId, GitError> {
+        let doing = self.operation;
+        CommitId::new(&self.run_for_line()?).map_err(|_| errors::unexpected(doing))
+    }
+
+    /// Runs a `rev-parse --verify --quiet` and returns the object, if there is one.
+    pub(crate) fn run_for_optional_object(self) -> Result<Option<CommitId>, GitError> {
+        let doing = self.operation;
+        let said = self.run()?;
+        match said.status {
+            Some(0) => {
+                let text = String::from_utf8_lossy(&said.stdout);
+                CommitId::new(text.trim_end())
+                    .map(Some)
+                    .map_err(|_| errors::unexpected(doing))
+            }
+            Some(1) => Ok(None),
+            _ => Err(errors::git_failed(doing, &said.stderr)),
+        }
+    }
+
+    /// Runs the process and returns its output, split at NUL.
+    pub(crate) fn run_for_list(self) -> Result<Vec<Vec<u8>>, GitError> {
+        Ok(split_nul(&self.run_expecting_success()?.stdout))
+    }
+}
+
+/// Reads a process's error output and keeps its beginning.
+fn read_stderr(pipe: Option<ChildStderr>) -> String {
+    let mut kept = Vec::new();
+    if let Some(mut pipe) = pipe {
+        let _ = pipe.by_ref().take(MAX_STDERR_BYTES).read_to_end(&mut kept);
+        let _ = io::copy(&mut pipe, &mut io::sink());
+    }
+    path_to_text(&kept)
+}
+
+/// Reads the output of a process up to its time limit, then ends the process so that it closes its
+/// output.
+struct TimeLimitedOutput<'a> {
+    pipe: ChildStdout,
+    child: &'a Child,
+    deadline: Instant,
+    /// The number of signals sent: first SIGTERM, so that git removes its locks, then SIGKILL.
+    signals_sent: u32,
+}
+
+impl Read for TimeLimitedOutput<'_> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        loop {
+            let left = self.deadline.saturating_duration_since(Instant::now());
+            let wait = Timespec {
+                tv_sec: left.as_secs() as i64,
+                tv_nsec: i64::from(left.subsec_nanos()),
+            };
+            let ready = match poll(&mut [PollFd::new(&self.pipe, PollFlags::IN)], Some(&wait)) {
+                Err(Errno::INTR) => continue,
+                ready => ready?,
+            };
+            if ready > 0 {
+                return self.pipe.read(into);
+            }
+            if self.signals_sent > 1 {
+                return Ok(0); // another process holds its output open
+            }
+            let signal = if self.signals_sent == 0 {
+                Signal::TERM
+            } else {
+                Signal::KILL
+            };
+            (self.signals_sent, self.deadline) =
+                (self.signals_sent + 1, Instant::now() + CLEANUP_TIMEOUT);
+            // The process leads a group of its own. It may have just ended, which is fine.
+            let _gone = kill_process_group(Pid::from_child(self.child), signal);
+        }
+    }
+}
+
+/// A git process that answers repeated queries. Dropping this ends the process.
+#[derive(Debug)]
+pub(crate) struct GitProcess {
+    child: Child,
+    operation: &'static str,
+    stdin: Option<ChildStdin>,
+    stdout: BufReader<TimeLimitedReads>,
+}
+
+/// The output of such a process, with a time limit for each read, because a hanging process must
+/// not block Regatta.
+#[derive(Debug)]
+struct TimeLimitedReads {
+    pipe: ChildStdout,
+    timeout: Duration,
+}
+
+impl Read for TimeLimitedReads {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let until = Instant::now() + self.timeout;
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            let wait = Timespec {
+                tv_sec: left.as_secs() as i64,
+                tv_nsec: i64::from(left.subsec_nanos()),
+            };
+            match poll(&mut [PollFd::new(&self.pipe, PollFlags::IN)], Some(&wait)) {
+                Err(Errno::INTR) => {}
+                Ok(0) => return Err(io::ErrorKind::TimedOut.into()),
+                ready => {
+                    return ready
+                        .map_err(io::Error::from)
+                        .and_then(|_| self.pipe.read(into));
+                }
+            }
+        }
+    }
+}
+
+impl GitProcess {
+    fn read_failure(&self, cause: &io::Error) -> GitError {
+        if cause.kind() == io::ErrorKind::TimedOut {
+            // The caller drops the process because of this error, which ends it.
+            return errors::took_too_long(self.operation, self.stdout.get_ref().timeout);
+        }
+        errors::not_started(self.operation, cause)
+    }
+    /// Sends a query. The last answer must have been read completely.
+    pub(crate) fn send(&mut self, question: &[u8]) -> Result<(), GitError> {
+        let Some(stdin) = &mut self.stdin else {
+            return Err(errors::unexpected(self.operation));
+        };
+        stdin
+            .write_all(question)
+            .and_then(|()| stdin.flush())
+            .map_err(|cause| self.read_failure(&cause))
+    }
+    /// Reads the next line, without its end.
+    pub(crate) fn read_line(&mut self) -> Result<String, GitError> {
+        let mut line = Vec::new();
+        self.stdout
+            .read_until(b'\n', &mut line)
+            .map_err(|cause| self.read_failure(&cause))?;
+        match line.pop() {
+            Some(b'\n') => Ok(path_to_text(&line)),
+            // The process ended in the middle of a line. A new process may succeed.
+            _ => Err(errors::unexpected(self.operation)),
+        }
+    }
+    /// Reads the next `size` bytes.
+    pub(crate) fn read_bytes(&mut self, size: usize) -> Result<Vec<u8>, GitError> {
+        if size > MAX_STDOUT_BYTES {
+            return Err(errors::too_much_output(self.operation, MAX_STDOUT_BYTES));
+        }
+        let mut bytes = vec![0; size];
+        self.stdout
+            .read_exact(&mut bytes)
+            .map_err(|cause| self.read_failure(&cause))?;
+        Ok(bytes)
+    }
+}
+
+impl Drop for GitProcess {
+    fn drop(&mut self) {
+        // The process ends by itself when its input ends, but a stuck one must not block this
+        // thread.
+        drop(self.stdin.take());
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Returns a path in the quoted form of git's lists of object directories.
+fn quote_object_dir(path: &Path) -> OsString {
+    let mut quoted = b"\"".to_vec();
+    for byte in path.as_os_str().as_bytes() {
+        match byte {
+            b'"' | b'\\' => quoted.extend([b'\\', *byte]),
+            0..=31 | 127.. => quoted.extend(format!("\\{byte:03o}").bytes()),
+            _ => quoted.push(*byte),
+        }
+    }
+    quoted.push(b'"');
+    OsStr::from_bytes(&quoted).to_owned()
+}
+
+/// Splits at NUL, without empty parts.
+pub(crate) fn split_nul(bytes: &[u8]) -> Vec<Vec<u8>> {
+    bytes
+        .split(|it| *it == 0)
+        .filter(|it| !it.is_empty())
+        .map(<[u8]>::to_vec)
+        .collect()
+}
+
+/// Appends a NUL to each item, as git's `-z` input expects.
+pub(crate) fn join_nul<'a>(items: impl IntoIterator<Item = &'a [u8]>) -> Vec<u8> {
+    let mut joined = Vec::new();
+    for item in items {
+        joined.extend_from_slice(item);
+        joined.push(0);
+    }
+    joined
+}
+
+/// Returns the path that git printed.
+pub(crate) fn path_from_bytes(bytes: &[u8]) -> &Path {
+    Path::new(OsStr::from_bytes(bytes))
+}
+
+/// Returns a path as text for people and for the port.
+pub(crate) fn path_to_text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn launcher() -> GitLauncher {
+        GitLauncher::new("/nonexistent/gitconfig".into())
+    }
+
+    #[test]
+    fn missing_program_and_missing_directory_have_different_errors() {
+        let mut missing = launcher();
+        missing.program = "/nonexistent/git".into();
+        assert_eq!(
+            missing
+                .in_dir(Path::new("/"), "x")
+                .arg("version")
+                .run()
+                .unwrap_err()
+                .code,
+            "git_missing"
+        );
+        assert_eq!(
+            launcher()
+                .in_dir(Path::new("/nonexistent"), "x")
+                .arg("version")
+                .run()
+                .unwrap_err()
+                .code,
+            "io"
+        );
+    }
+
+    /// A hanging process is ended with its children, after a chance to clean up.
+    #[test]
+    fn hanging_git_process_is_ended() {
+        let dir = tempfile::tempdir().unwrap();
+        let (program, tidied) = (dir.path().join("git"), dir.path().join("tidied"));
+        let script = format!(
+            "#!/bin/sh\ntrap 'touch {}; exit 1' TERM\nsleep 600 & wait\n",
+            tidied.display()
+        );
+        executable(&program, &script);
+        let hangs = GitLauncher {
+            program: program.into(),
+            timeout: Duration::from_millis(300),
+            ..launcher()
+        };
+        let error = hangs
+            .in_dir(Path::new("/"), "wait")
+            .arg("version")
+            .run()
+            .unwrap_err();
+        assert_eq!(error.code, "git_slow", "{error}");
+        assert!(tidied.exists());
+        let quick = GitLauncher {
+            timeout: Duration::from_secs(60),
+            ..launcher()
+        };
+        assert!(
+            quick
+                .in_dir(Path::new("/"), "x")
+                .arg("version")
+                .run_for_line()
+                .unwrap()
+                .starts_with("git version")
+        );
+    }
+
+    /// A process that answers several queries may hang too.
+    #[test]
+    fn git_process_that_does_not_answer_a_query_is_ended() {
+        let dir = tempfile::tempdir().unwrap();
+        let program = dir.path().join("git");
+        executable(&program, "#!/bin/sh\necho here\nexec sleep 600\n");
+        let hangs = GitLauncher {
+            program: program.into(),
+            timeout: Duration::from_millis(300),
+            ..launcher()
+        };
+        let mut talk = hangs.in_dir(Path::new("/"), "ask").start_process().unwrap();
+        talk.send(b"anybody?\n").unwrap();
+        assert_eq!(talk.read_line().unwrap(), "here");
+        let error = talk.read_line().unwrap_err();
+        assert_eq!(error.code, "git_slow", "{error}");
+        let pid = talk.child.id();
+        drop(talk);
+        assert!(!Path::new("/proc").join(pid.to_string()).exists());
+    }
+
+    fn executable(program: &Path, script: &str) {
+        use std::os::unix::fs::PermissionsExt;
+        std::fs::write(program, script).unwrap();
+        std::fs::set_permissions(program, std::fs::Permissions::from_mode(0o755)).unwrap();
+    }
+
+    #[test]
+    fn s3_the_environment_is_built_from_nothing() {
+        let call = launcher().in_vault(Path::new("/"), "x");
+        let names: Vec<_> = call
+            .command
+            .get_envs()
+            .filter_map(|(name, _)| name.to_str())
+            .collect();
+        assert!(
+            names
+                .iter()
+                .all(|it| it.starts_with("GIT_") || ["PATH", "HOME", "LC_ALL"].contains(it)),
+            "{names:?}"
+        );
+        let shown = call
+            .args(["config", "--get", "core.hooksPath"])
+            .run_for_line()
+            .unwrap();
+        assert_eq!(shown, "/dev/null");
+    }
+
+    /// S4: no token is in the list of processes. Only the protocol of the server's URL is allowed,
+    /// and only the given certificate authority is trusted.
+    #[test]
+    fn s4_a_request_has_no_token_on_the_command_line_and_allows_one_protocol() {
+        let (url, token) = ("https://host/git/shop".to_owned(), "rt_secret".to_owned());
+        let secure = GitRemote {
+            url,
+            token,
+            ca: Some("/etc/my ca.pem".into()),
+        };
+        let call = launcher().in_vault_online(Path::new("/"), &secure, "x");
+        let args: Vec<_> = call.command.get_args().filter_map(OsStr::to_str).collect();
+        assert!(
+            args.contains(&"http.sslCAInfo=/etc/my ca.pem")
+                && args.contains(&"protocol.https.allow=always")
+        );
+        assert!(
+            !args
+                .iter()
+                .any(|it| it.contains("secret") || *it == "protocol.http.allow=always"),
+            "{args:?}"
+        );
+        let shown = |key: &'static str| {
+            launcher()
+                .in_vault_online(Path::new("/"), &secure, "x")
+                .args(["config", "--get", key])
+        };
+        assert_eq!(
+            shown("http.extraHeader").run_for_line().unwrap(),
+            "Authorization: Bearer rt_secret"
+        );
+        assert_eq!(shown("credential.helper").run_for_line().unwrap(), "");
+        assert_eq!(
+            shown("http.followRedirects").run_for_line().unwrap(),
+            "false"
+        );
+        assert_eq!(shown("protocol.allow").run_for_line().unwrap(), "never");
+        let plain = GitRemote {
+            url: "http://host/git/shop".into(),
+            ca: None,
+            ..secure
+        };
+        let call = launcher().in_vault_online(Path::new("/"), &plain, "x");
+        let names: Vec<_> = call
+            .command
+            .get_envs()
+            .filter_map(|(name, _)| name.to_str())
+            .collect();
+        assert!(
+            !names.iter().any(|it| it.to_lowercase().contains("proxy")),
+            "{names:?}"
+        );
+    }
+
+    #[test]
+    fn nul_separated_lists_are_joined_and_split() {
+        assert_eq!(
+            split_nul(&join_nul([b"a b".as_slice(), b"-c"])),
+            [b"a b".to_vec(), b"-c".to_vec()]
+        );
+        assert!(split_nul(b"").is_empty());
+    }
+}

@@ -1,0 +1,238 @@
+//! Connects a git process with another machine: streams a request to its input, and its output to
+//! the answer.
+//!
+//! One thread does both, so that neither stream must be shared, and holds one buffer of each. It
+//! writes to git only when git accepts input, and reads output first, so that the two sides never
+//! wait for each other.
+
+use std::io::{self, Read, Write};
+use std::process::{Child, ChildStdin, ChildStdout};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::{Errno, ioctl_fionbio};
+use rustix::process::{Pid, Signal, kill_process_group};
+
+/// The size of the buffers.
+const BUFFER_BYTES: usize = 64 << 10;
+
+/// The reason why an exchange was aborted.
+#[derive(Debug)]
+pub(crate) enum StreamFault {
+    /// The other side did not send its whole request.
+    Request(io::Error),
+    /// The other side stopped reading the answer.
+    Answer(io::Error),
+    /// Git took too long.
+    TimedOut,
+    /// A system call failed.
+    SystemCall(io::Error),
+}
+
+/// The other side's streams.
+pub(crate) struct PeerStreams<'a> {
+    pub(crate) request: &'a mut dyn Read,
+    pub(crate) answer: &'a mut dyn Write,
+}
+
+/// The steps already taken to end a git process after a fault.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum TerminationStep {
+    NotForced,
+    /// Its input was closed.
+    InputClosed,
+    /// It was sent SIGTERM.
+    Terminated,
+    /// It was sent SIGKILL.
+    Killed,
+}
+
+/// Transfers everything between a git process and the other side, until the process has closed its
+/// output.
+///
+/// After a fault the process gets `grace` for each step: SIGTERM, then SIGKILL. When the request
+/// was cut off, its input is closed first. A receive-pack that reads the end of its input waits for
+/// the program that unpacks, and then removes the objects that it had quarantined. SIGTERM reaches
+/// both programs at once, so the first may fail to remove the directory in which the second still
+/// writes.
+pub(crate) fn transfer(
+    child: &Child,
+    (stdin, mut stdout): (ChildStdin, ChildStdout),
+    ends: PeerStreams<'_>,
+    (mut until, grace): (Instant, Duration),
+) -> Option<StreamFault> {
+    if let Err(error) = ioctl_fionbio(&stdin, true) {
+        return Some(StreamFault::SystemCall(error.into()));
+    }
+    let (mut stdin, mut fault, mut forced) = (Some(stdin), None, TerminationStep::NotForced);
+    let (mut piece, mut pending, mut left) = (vec![0; BUFFER_BYTES], vec![0; BUFFER_BYTES], 0..0);
+    loop {
+        let ready = wait(&stdout, stdin.as_ref(), until);
+        let (says, takes) = match ready {
+            Ok(ready) => ready,
+            Err(error) => (
+                set_first_fault(&mut fault, StreamFault::SystemCall(error)),
+                false,
+            ),
+        };
+        let mut failed = None;
+        if says {
+            match stdout.read(&mut piece) {
+                Ok(0) => return fault,
+                Ok(length) if fault.is_none() => {
+                    failed = ends
+                        .answer
+                        .write_all(&piece[..length])
+                        .err()
+                        .map(StreamFault::Answer)
+                }
+                Ok(_) => {}
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return fault.or(Some(StreamFault::SystemCall(error))),
+            }
+        } else if let Some(pipe) = stdin.as_mut().filter(|_| takes) {
+            if left.is_empty() {
+                match ends.request.read(&mut pending) {
+                    Ok(0) => stdin = None,
+                    Ok(length) => left = 0..length,
+                    Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                    Err(error) => failed = Some(StreamFault::Request(error)),
+                }
+            } else {
+                match pipe.write(&pending[left.clone()]) {
+                    Ok(length) => left.start += length,
+                    Err(error)
+                        if matches!(
+                            error.kind(),
+                            io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted
+                        ) => {}
+                    // Git wants no more input. Its exit status and its output say why.
+                    Err(_) => stdin = None,
+                }
+            }
+        } else {
+            match forced {
+                TerminationStep::NotForced => failed = Some(StreamFault::TimedOut),
+                TerminationStep::InputClosed => {
+                    (forced, until) = (TerminationStep::Terminated, Instant::now() + grace);
+                    signal(child, Signal::TERM);
+                }
+                TerminationStep::Terminated => {
+                    (forced, until) = (TerminationStep::Killed, Instant::now() + grace);
+                    signal(child, Signal::KILL);
+                }
+                TerminationStep::Killed => return fault, // another process holds its output open
+            }
+        }
+        if let Some(failed) = failed {
+            let is_cut_off = matches!(failed, StreamFault::Request(_));
+            set_first_fault(&mut fault, failed);
+            (stdin, until) = (None, Instant::now() + grace);
+            if is_cut_off {
+                forced = TerminationStep::InputClosed;
+            } else {
+                forced = TerminationStep::Terminated;
+                signal(child, Signal::TERM);
+            }
+        }
+    }
+}
+
+fn set_first_fault(fault: &mut Option<StreamFault>, why: StreamFault) -> bool {
+    fault.get_or_insert(why);
+    false
+}
+
+/// Waits until git has output, or accepts input.
+fn wait(
+    stdout: &ChildStdout,
+    stdin: Option<&ChildStdin>,
+    until: Instant,
+) -> io::Result<(bool, bool)> {
+    loop {
+        let left = until.saturating_duration_since(Instant::now());
+        let timeout = Timespec {
+            tv_sec: left.as_secs() as i64,
+            tv_nsec: i64::from(left.subsec_nanos()),
+        };
+        let mut fds = vec![PollFd::new(stdout, PollFlags::IN)];
+        fds.extend(stdin.map(|it| PollFd::new(it, PollFlags::OUT)));
+        match poll(&mut fds, Some(&timeout)) {
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+            Ok(_) => {
+                let ready = |at: usize| fds.get(at).is_some_and(|it| !it.revents().is_empty());
+                return Ok((ready(0), ready(1)));
+            }
+        }
+    }
+}
+
+fn signal(child: &Child, signal: Signal) {
+    // The process leads a group of its own. It may have just ended, which is fine.
+    let _gone = kill_process_group(Pid::from_child(child), signal);
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::process::CommandExt;
+    use std::process::{Command, Stdio};
+
+    use super::*;
+
+    /// A request that fails after its first bytes.
+    struct CutOff(bool);
+
+    impl Read for CutOff {
+        fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+            if std::mem::replace(&mut self.0, true) {
+                return Err(io::ErrorKind::ConnectionReset.into());
+            }
+            buffer[0] = b'x';
+            Ok(1)
+        }
+    }
+
+    /// Runs a script whose request is cut off. Returns its exit code, or `None` when a signal ended
+    /// it.
+    fn exit_code_when_cut_off(script: &str, grace: Duration) -> Option<i32> {
+        let mut command = Command::new("sh");
+        command
+            .args(["-c", script])
+            .process_group(0)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let pipes = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
+        let ends = PeerStreams {
+            request: &mut CutOff(false),
+            answer: &mut io::sink(),
+        };
+        let fault = transfer(
+            &child,
+            pipes,
+            ends,
+            (Instant::now() + Duration::from_secs(3_600), grace),
+        );
+        assert!(matches!(fault, Some(StreamFault::Request(_))), "{fault:?}");
+        child.wait().unwrap().code()
+    }
+
+    /// D2: a process that cleans up when its input ends gets time to do so.
+    #[test]
+    fn d2_an_interrupted_request_closes_the_input_before_any_signal() {
+        let cleans_up = "trap 'exit 9' TERM; cat > /dev/null; exit 3";
+        assert_eq!(
+            exit_code_when_cut_off(cleans_up, Duration::from_secs(3_600)),
+            Some(3)
+        );
+    }
+
+    #[test]
+    fn process_that_ignores_the_end_of_its_input_is_killed() {
+        let short = Duration::from_millis(1);
+        for script in ["exec sleep 3600", "trap '' TERM; exec sleep 3600"] {
+            assert_eq!(exit_code_when_cut_off(script, short), None, "{script}");
+        }
+    }
+}

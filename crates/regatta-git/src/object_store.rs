@@ -1,0 +1,613 @@
+//! Reads and writes the vault's objects without starting a git process for each.
+//!
+//! Three processes stay alive: one reads, one writes commits, one writes trees. New objects first
+//! go to a scratch directory without waiting for the disk. [`ObjectStore::adopt`] then moves them
+//! into the vault and waits once. A power cut therefore leaves no torn object in the vault, and an
+//! unwanted merge leaves no garbage.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use std::collections::{BTreeSet, HashMap};
+
+use regatta_core::ids::CommitId;
+use regatta_engine::ports::git::{Authorship, GitError};
+
+use crate::git_command::{GitCommand, GitProcess, path_to_text};
+use crate::{GitAdapter, disk, errors};
+
+/// The number of queries after which a process is replaced, because git keeps every commit it has
+/// seen in memory.
+const MAX_QUERIES_PER_PROCESS: u32 = 5_000;
+/// The largest number of idle processes that are kept per vault.
+const MAX_IDLE_PROCESSES: usize = 2;
+
+/// The needed parts of a commit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct CommitObject {
+    pub(crate) tree: CommitId,
+    pub(crate) parents: Vec<CommitId>,
+    pub(crate) message: String,
+}
+
+/// One entry of a tree.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct TreeEntry {
+    /// The mode as git writes it: `100644`, `100755`, `120000`, `160000`, `40000`.
+    pub(crate) mode: u32,
+    pub(crate) name: Vec<u8>,
+    pub(crate) id: CommitId,
+}
+
+pub(crate) const DIRECTORY: u32 = 0o40000;
+pub(crate) const GITLINK: u32 = 0o160_000;
+
+/// Access to the vault's objects, for one caller at a time.
+#[derive(Debug)]
+pub(crate) struct ObjectStore {
+    vault: PathBuf,
+    scratch: PathBuf,
+    reader: GitProcess,
+    writer: GitProcess,
+    /// The process that writes trees.
+    tree_writer: GitProcess,
+    /// Commits that were made only for a merge.
+    merge_only_commits: Vec<CommitId>,
+    query_count: u32,
+    /// A cache of recently used objects, because a landing reads the same few directories
+    /// repeatedly.
+    cache: ObjectCache,
+}
+
+/// A cache of objects. Entries never expire, because objects never change.
+#[derive(Debug, Default)]
+struct ObjectCache {
+    commits: HashMap<CommitId, CommitObject>,
+    trees: HashMap<CommitId, Vec<TreeEntry>>,
+    /// The number of entries in the cached trees.
+    tree_entry_count: usize,
+}
+
+impl ObjectCache {
+    /// Limits of a few megabytes, at which the cache is cleared.
+    const MAX_COMMITS: usize = 1_000;
+    const MAX_TREE_ENTRIES: usize = 40_000;
+
+    fn add_commit(&mut self, id: &CommitId, commit: &CommitObject) {
+        if self.commits.len() >= ObjectCache::MAX_COMMITS {
+            self.commits.clear();
+        }
+        self.commits.insert(id.clone(), commit.clone());
+    }
+
+    fn add_tree(&mut self, id: &CommitId, entries: &[TreeEntry]) {
+        if self.tree_entry_count + entries.len() > ObjectCache::MAX_TREE_ENTRIES {
+            self.trees.clear();
+            self.tree_entry_count = 0;
+        }
+        if entries.len() <= ObjectCache::MAX_TREE_ENTRIES
+            && self.trees.insert(id.clone(), entries.to_vec()).is_none()
+        {
+            self.tree_entry_count += entries.len();
+        }
+    }
+}
+
+/// The idle processes of each vault.
+#[derive(Debug, Default)]
+pub(crate) struct ProcessPool(Mutex<HashMap<PathBuf, Vec<ObjectStore>>>);
+
+impl ProcessPool {
+    fn lock(&self) -> MutexGuard<'_, HashMap<PathBuf, Vec<ObjectStore>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Ends the idle processes.
+    pub(crate) fn end_all(&self) {
+        let waiting = std::mem::take(&mut *self.lock());
+        drop(waiting);
+    }
+}
+
+impl GitAdapter {
+    /// Runs `work` with the vault's objects. Discards objects that were written and not adopted.
+    pub(crate) fn with_object_store<T>(
+        &self,
+        vault: &Path,
+        work: impl FnOnce(&mut ObjectStore) -> Result<T, GitError>,
+    ) -> Result<T, GitError> {
+        let waiting = self.processes.lock().get_mut(vault).and_then(Vec::pop);
+        let mut odb = match waiting {
+            Some(odb) => odb,
+            None => self.open_object_store(vault)?,
+        };
+        let done = work(&mut odb)?;
+        odb.discard()?;
+        let mut table = self.processes.lock();
+        let waiting = table.entry(vault.to_path_buf()).or_default();
+        if odb.query_count < MAX_QUERIES_PER_PROCESS && waiting.len() < MAX_IDLE_PROCESSES {
+            waiting.push(odb);
+        }
+        Ok(done)
+    }
+
+    fn open_object_store(&self, vault: &Path) -> Result<ObjectStore, GitError> {
+        let scratch = self.layout.scratch_objects(vault);
+        self.layout.remove_dead_scratch(vault);
+        disk::remove_tree(&scratch)?;
+        disk::make_dirs(&scratch)?;
+        let reader = self
+            .git
+            .in_vault(vault, "read the vault")
+            .args(["cat-file", "--batch-command"]);
+        let writer = |kind: &str| {
+            let call = self.git.in_vault(vault, "write an object").without_sync();
+            let call = call.args([
+                "hash-object",
+                "-t",
+                kind,
+                "-w",
+                "--no-filters",
+                "--stdin-paths",
+            ]);
+            call.object_dirs(&scratch, &vault.join("objects"))
+                .start_process()
+        };
+        Ok(ObjectStore {
+            // The reader also finds objects that were written and not yet adopted.
+            reader: reader.alternate_objects(&scratch).start_process()?,
+            writer: writer("commit")?,
+            tree_writer: writer("tree")?,
+            vault: vault.to_path_buf(),
+            scratch,
+            merge_only_commits: Vec::new(),
+            query_count: 0,
+            cache: ObjectCache::default(),
+        })
+    }
+}
+
+impl Drop for ObjectStore {
+    fn drop(&mut self) {
+        // A leftover is removed when its name is used again.
+        let _ = disk::remove_tree(&self.scratch);
+    }
+}
+
+impl ObjectStore {
+    /// Makes another git process write to the scratch directory.
+    pub(crate) fn write_to_scratch(&self, call: GitCommand) -> GitCommand {
+        call.object_dirs(&self.scratch, &self.vault.join("objects"))
+    }
+
+    /// Returns the object with this name, if any. The name is a full ref or an id that this crate
+    /// made.
+    pub(crate) fn find_object(&mut self, name: &str) -> Result<Option<CommitId>, GitError> {
+        self.query_count += 1;
+        self.reader.send(format!("info {name}\n").as_bytes())?;
+        Ok(parse_header(&self.reader.read_line()?).map(|it| it.0))
+    }
+
+    fn read_object(&mut self, name: &str, kind: &str) -> Result<Option<Vec<u8>>, GitError> {
+        self.query_count += 1;
+        self.reader.send(format!("contents {name}\n").as_bytes())?;
+        let Some((_, found, size)) = parse_header(&self.reader.read_line()?) else {
+            return Ok(None);
+        };
+        let mut bytes = self.reader.read_bytes(size + 1)?;
+        bytes.pop();
+        Ok((found == kind).then_some(bytes))
+    }
+
+    /// Reads a commit.
+    pub(crate) fn commit(&mut self, id: &CommitId) -> Result<CommitObject, GitError> {
+        if let Some(known) = self.cache.commits.get(id) {
+            return Ok(known.clone());
+        }
+        let bytes = self
+            .read_object(id.as_str(), "commit")?
+            .ok_or_else(|| errors::no_such_commit(id))?;
+        let commit = parse_commit(&bytes).ok_or_else(|| errors::unexpected("read a commit"))?;
+        self.cache.add_commit(id, &commit);
+        Ok(commit)
+    }
+
+    /// Reads a tree.
+    pub(crate) fn tree(&mut self, id: &CommitId) -> Result<Vec<TreeEntry>, GitError> {
+        self.trees([id].into_iter())?
+            .pop()
+            .ok_or_else(|| errors::no_such_object(id))
+    }
+
+    /// Reads several trees, in the order of their ids, with all queries sent at once.
+    pub(crate) fn trees<'a>(
+        &mut self,
+        ids: impl Iterator<Item = &'a CommitId>,
+    ) -> Result<Vec<Vec<TreeEntry>>, GitError> {
+        let ids: Vec<&CommitId> = ids.collect();
+        let unknown: Vec<&CommitId> = ids
+            .iter()
+            .copied()
+            .filter(|it| !self.cache.trees.contains_key(*it))
+            .collect();
+        self.query_count += unknown.len() as u32;
+        // The queries are few enough to fit into the pipe, because the answers are read only
+        // afterwards.
+        let questions: String = unknown
+            .iter()
+            .map(|it| format!("contents {it}\n"))
+            .collect();
+        self.reader.send(questions.as_bytes())?;
+        let mut read = HashMap::new();
+        for id in unknown {
+            let (_, kind, size) = parse_header(&self.reader.read_line()?)
+                .ok_or_else(|| errors::no_such_object(id))?;
+            let mut bytes = self.reader.read_bytes(size + 1)?;
+            bytes.pop();
+            let entries = (kind == "tree")
+                .then(|| parse_tree(&bytes, id.as_str().len() / 2))
+                .flatten();
+            read.insert(
+                id,
+                entries.ok_or_else(|| errors::unexpected("read a tree"))?,
+            );
+        }
+        let known = |id: &CommitId| read.get(id).or_else(|| self.cache.trees.get(id)).cloned();
+        let found = ids
+            .iter()
+            .map(|id| known(id).ok_or_else(|| errors::no_such_object(id)))
+            .collect();
+        for (id, entries) in read {
+            self.cache.add_tree(id, &entries);
+        }
+        found
+    }
+
+    /// Reads a file's content.
+    pub(crate) fn blob(&mut self, id: &CommitId) -> Result<Vec<u8>, GitError> {
+        self.read_object(id.as_str(), "blob")?
+            .ok_or_else(|| errors::no_such_object(id))
+    }
+
+    /// Makes a commit that depends only on the arguments.
+    pub(crate) fn write_commit(
+        &mut self,
+        tree: &CommitId,
+        parents: &[&CommitId],
+        by: &Authorship,
+    ) -> Result<CommitId, GitError> {
+        self.query_count += 1;
+        let mut text = format!("tree {tree}\n");
+        for parent in parents {
+            text += &format!("parent {parent}\n");
+        }
+        let who = format!(
+            "{} <{}> {} +0000",
+            sanitize_name(&by.name),
+            sanitize(&by.email),
+            by.unix_seconds
+        );
+        text += &format!(
+            "author {who}\ncommitter {who}\n\n{}\n",
+            by.message.replace('\0', "").trim_end()
+        );
+        self.write_whole_commit(text.as_bytes())
+    }
+
+    fn write_whole_commit(&mut self, bytes: &[u8]) -> Result<CommitId, GitError> {
+        let name = self.write_content_file("commit", bytes)?;
+        self.writer.send(format!("{name}\n").as_bytes())?;
+        let made = CommitId::new(&self.writer.read_line()?)
+            .map_err(|_| errors::unexpected("make a commit"))?;
+        if let Some(commit) = parse_commit(bytes) {
+            self.cache.add_commit(&made, &commit);
+        }
+        Ok(made)
+    }
+
+    /// Makes a copy of a commit with another tree and another first parent.
+    pub(crate) fn rewrite_commit(
+        &mut self,
+        id: &CommitId,
+        tree: &CommitId,
+        parent: &CommitId,
+    ) -> Result<CommitId, GitError> {
+        self.query_count += 1;
+        let bytes = self
+            .read_object(id.as_str(), "commit")?
+            .ok_or_else(|| errors::no_such_commit(id))?;
+        let bytes = rewrite_commit_bytes(&bytes, tree, parent)
+            .ok_or_else(|| errors::unexpected("read a commit"))?;
+        self.write_whole_commit(&bytes)
+    }
+
+    /// Makes a tree of these entries, in any order.
+    pub(crate) fn write_tree(&mut self, mut entries: Vec<TreeEntry>) -> Result<CommitId, GitError> {
+        self.query_count += 1;
+        // Git compares directories as if their names ended in a slash.
+        let key = |it: &TreeEntry| {
+            [
+                it.name.as_slice(),
+                if it.mode == DIRECTORY { b"/" } else { b"" },
+            ]
+            .concat()
+        };
+        entries.sort_by_cached_key(key);
+        let mut bytes = Vec::new();
+        for TreeEntry { mode, name, id } in &entries {
+            bytes.extend(format!("{mode:o} ").bytes());
+            bytes.extend(name);
+            bytes.push(0);
+            bytes.extend(raw_bytes(id));
+        }
+        let name = self.write_content_file("tree", &bytes)?;
+        self.tree_writer.send(format!("{name}\n").as_bytes())?;
+        let made = CommitId::new(&self.tree_writer.read_line()?)
+            .map_err(|_| errors::unexpected("make a tree"))?;
+        self.cache.add_tree(&made, &entries);
+        Ok(made)
+    }
+
+    /// Writes an object's content to a file for the writing process, and returns the file's path.
+    fn write_content_file(&self, name: &str, bytes: &[u8]) -> Result<String, GitError> {
+        let file = self.scratch.join(name);
+        disk::write_unsynced(&file, bytes)?;
+        // The processes run in the vault, so a relative path suffices. It contains no newline,
+        // while the data directory's path might.
+        Ok(file
+            .strip_prefix(&self.vault)
+            .unwrap_or(&file)
+            .display()
+            .to_string())
+    }
+
+    /// Makes a commit that is needed only for a merge.
+    pub(crate) fn write_merge_only_commit(
+        &mut self,
+        tree: &CommitId,
+        parents: &[&CommitId],
+    ) -> Result<CommitId, GitError> {
+        let by = Authorship {
+            name: String::new(),
+            email: String::new(),
+            message: "side".into(),
+            unix_seconds: 0,
+        };
+        let made = self.write_commit(tree, parents, &by)?;
+        self.merge_only_commits.push(made.clone());
+        Ok(made)
+    }
+
+    /// Moves the written objects into the vault, and waits until they are on disk.
+    pub(crate) fn adopt(&mut self) -> Result<(), GitError> {
+        for passing in std::mem::take(&mut self.merge_only_commits) {
+            disk::remove_tree(&loose_path(&self.scratch, &passing))?;
+        }
+        let mut names = Vec::new();
+        for folder in object_dirs(&self.scratch)? {
+            let entries =
+                fs::read_dir(&folder).map_err(|cause| errors::io_error("read", &folder, &cause))?;
+            for entry in entries.flatten() {
+                let path = entry.path();
+                names.push(
+                    path.strip_prefix(&self.scratch)
+                        .unwrap_or(&path)
+                        .to_path_buf(),
+                );
+            }
+        }
+        // Content is synced before names, so a name on disk always means a whole object.
+        disk::sync_all(names.iter().map(|it| self.scratch.join(it)))?;
+        let objects = self.vault.join("objects");
+        let mut touched = BTreeSet::new();
+        for name in names {
+            let (from, to) = (self.scratch.join(&name), objects.join(&name));
+            let folder = to.parent().unwrap_or(&objects).to_path_buf();
+            if !folder.is_dir() {
+                disk::make_dirs(&folder)?;
+                touched.insert(objects.clone());
+            }
+            fs::rename(&from, &to).map_err(|cause| errors::io_error("move", &from, &cause))?;
+            touched.insert(folder);
+        }
+        disk::sync_all(touched)
+    }
+
+    /// Discards the written objects.
+    fn discard(&mut self) -> Result<(), GitError> {
+        self.merge_only_commits.clear();
+        let mut left = false;
+        for folder in object_dirs(&self.scratch)? {
+            let entries =
+                fs::read_dir(&folder).map_err(|cause| errors::io_error("read", &folder, &cause))?;
+            for entry in entries.flatten() {
+                disk::remove_tree(&entry.path())?;
+                left = true;
+            }
+        }
+        if left {
+            self.cache = ObjectCache::default(); // some cached objects no longer exist
+        }
+        Ok(())
+    }
+}
+
+fn object_dirs(objects: &Path) -> Result<Vec<PathBuf>, GitError> {
+    let entries =
+        fs::read_dir(objects).map_err(|cause| errors::io_error("read", objects, &cause))?;
+    Ok(entries
+        .flatten()
+        .filter(|it| it.file_type().is_ok_and(|it| it.is_dir()))
+        .map(|it| it.path())
+        .collect())
+}
+
+/// Returns the path of a loose object.
+pub(crate) fn loose_path(objects: &Path, id: &CommitId) -> PathBuf {
+    let (folder, name) = id.as_str().split_at(2);
+    objects.join(folder).join(name)
+}
+
+/// Returns the bytes of an id.
+pub(crate) fn raw_bytes(id: &CommitId) -> impl Iterator<Item = u8> + '_ {
+    let nibble = |digit: u8| match digit {
+        b'0'..=b'9' => digit - b'0',
+        _ => (digit | 0x20) - b'a' + 10,
+    };
+    id.as_str()
+        .as_bytes()
+        .chunks_exact(2)
+        .map(move |it| nibble(it[0]) << 4 | nibble(it[1]))
+}
+
+/// Parses git's header of an object. Returns nothing if the object does not exist.
+fn parse_header(line: &str) -> Option<(CommitId, String, usize)> {
+    let mut words = line.split(' ');
+    let (id, kind, size) = (words.next()?, words.next()?, words.next()?);
+    Some((CommitId::new(id).ok()?, kind.to_owned(), size.parse().ok()?))
+}
+
+fn parse_commit(bytes: &[u8]) -> Option<CommitObject> {
+    let text = path_to_text(bytes);
+    let (head, message) = text.split_once("\n\n").unwrap_or((&text, ""));
+    let mut lines = head.lines();
+    let tree = CommitId::new(lines.next()?.strip_prefix("tree ")?).ok()?;
+    let parents = lines
+        .map_while(|it| it.strip_prefix("parent "))
+        .map(|it| CommitId::new(it).ok());
+    Some(CommitObject {
+        tree,
+        parents: parents.collect::<Option<_>>()?,
+        message: message.to_owned(),
+    })
+}
+
+/// Returns a commit's content with another tree and another first parent. Its signatures are
+/// removed, because they no longer fit.
+fn rewrite_commit_bytes(bytes: &[u8], tree: &CommitId, parent: &CommitId) -> Option<Vec<u8>> {
+    let end = bytes.windows(2).position(|it| it == b"\n\n")?;
+    let (head, rest) = bytes.split_at(end);
+    let mut made = format!("tree {tree}\nparent {parent}").into_bytes();
+    let (mut parents, mut drops) = (0, false);
+    for line in head.split(|it| *it == b'\n') {
+        let goes_on = line.starts_with(b" ");
+        drops = match line {
+            _ if goes_on => drops,
+            _ if line.starts_with(b"parent ") => {
+                parents += 1;
+                parents == 1
+            }
+            _ => [&b"tree "[..], b"gpgsig", b"mergetag "]
+                .iter()
+                .any(|it| line.starts_with(it)),
+        };
+        if !drops {
+            made.push(b'\n');
+            made.extend(line);
+        }
+    }
+    made.extend(rest);
+    Some(made)
+}
+
+fn parse_tree(mut bytes: &[u8], size: usize) -> Option<Vec<TreeEntry>> {
+    let mut entries = Vec::new();
+    while !bytes.is_empty() {
+        let space = bytes.iter().position(|it| *it == b' ')?;
+        let end = bytes.iter().position(|it| *it == 0)?;
+        let mode = u32::from_str_radix(std::str::from_utf8(bytes.get(..space)?).ok()?, 8).ok()?;
+        let name = bytes.get(space + 1..end)?.to_vec();
+        let id = bytes.get(end + 1..end + 1 + size)?;
+        let id: String = id.iter().map(|it| format!("{it:02x}")).collect();
+        entries.push(TreeEntry {
+            mode,
+            name,
+            id: CommitId::new(&id).ok()?,
+        });
+        bytes = &bytes[end + 1 + size..];
+    }
+    Some(entries)
+}
+
+/// Removes the characters that would end the field.
+fn sanitize(text: &str) -> String {
+    text.chars()
+        .filter(|it| !it.is_control() && !matches!(it, '<' | '>'))
+        .collect::<String>()
+        .trim()
+        .to_owned()
+}
+
+fn sanitize_name(name: &str) -> String {
+    let name = sanitize(name);
+    // Git refuses an empty name.
+    if name.is_empty() {
+        "Regatta".to_owned()
+    } else {
+        name
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commits_and_trees_are_parsed_and_malformed_ones_are_refused() {
+        let id = |it: char| CommitId::new(&it.to_string().repeat(40)).unwrap();
+        let text = format!(
+            "tree {}\nparent {}\nparent {}\nauthor a <b> 1 +0000\n\nparent x\n\nmore",
+            id('a'),
+            id('b'),
+            id('c')
+        );
+        let found = parse_commit(text.as_bytes()).unwrap();
+        assert_eq!(
+            (found.tree, found.parents),
+            (id('a'), vec![id('b'), id('c')])
+        );
+        assert_eq!(found.message, "parent x\n\nmore");
+        assert_eq!(parse_commit(b"tree x\n\n"), None);
+        assert_eq!(parse_commit(b""), None);
+
+        let mut tree = b"100644 a b\0".to_vec();
+        tree.extend([0xaa; 20]);
+        tree.extend(b"40000 c\0");
+        tree.extend([0xbb; 20]);
+        let found = parse_tree(&tree, 20).unwrap();
+        assert_eq!(
+            (found[0].name.as_slice(), found[0].mode),
+            (b"a b".as_slice(), 0o100_644)
+        );
+        assert_eq!((found[1].mode, &found[1].id), (DIRECTORY, &id('b')));
+        assert_eq!(parse_tree(&tree[..tree.len() - 1], 20), None);
+        assert_eq!(parse_header("nope missing"), None);
+        assert_eq!(parse_header("nope"), None);
+    }
+
+    #[test]
+    fn rewritten_commit_keeps_its_message_and_loses_its_signature() {
+        let id = |digit: &str| CommitId::new(&digit.repeat(40)).unwrap();
+        let (one, two, three) = (id("1"), id("2"), id("3"));
+        let signed = format!(
+            "tree {one}\nparent {one}\nparent {two}\nauthor A <a> 1 +0100\ncommitter B <b> 2 \
+             +0000\ngpgsig -----BEGIN\n \n \
+             abc\n -----END\nencoding latin1\n\ntree is a word\n\ngpgsig too\n"
+        );
+        let made = rewrite_commit_bytes(signed.as_bytes(), &two, &three).unwrap();
+        let wanted = format!(
+            "tree {two}\nparent {three}\nparent {two}\nauthor A <a> 1 +0100\ncommitter B <b> 2 \
+             +0000\nencoding \
+             latin1\n\ntree is a word\n\ngpgsig too\n"
+        );
+        assert_eq!(String::from_utf8(made).unwrap(), wanted);
+        assert_eq!(rewrite_commit_bytes(b"tree x", &two, &three), None);
+    }
+
+    #[test]
+    fn s7_a_name_cannot_add_a_line_to_a_commit() {
+        assert_eq!(sanitize_name("a\nauthor <x>"), "aauthor x");
+        assert_eq!(sanitize_name(" <\n> "), "Regatta");
+    }
+}

@@ -1,0 +1,112 @@
+//! Reads commits for people and for the queue: unreleased commits, files, patches.
+
+use regatta_core::ids::CommitId;
+use regatta_engine::ports::git::{GitError, ProjectRepo, UnreleasedCommit};
+
+use crate::GitAdapter;
+use crate::git_command::path_to_text;
+use crate::object_store::DIRECTORY;
+
+impl GitAdapter {
+    /// Returns the commits of the user's trunk after its last tag, or up to a limit where there is
+    /// no tag.
+    pub(crate) fn since_last_tag(
+        &self,
+        repo: &ProjectRepo,
+        commit: &CommitId,
+    ) -> Result<Vec<UnreleasedCommit>, GitError> {
+        const OPERATION: &str = "list what is not released";
+        let user = self.discover_at(&repo.path)?;
+        let git = || self.git.in_vault(&user.common_dir, OPERATION);
+        // The call fails where there is no tag.
+        let said = git()
+            .args(["describe", "--tags", "--abbrev=0", commit.as_str()])
+            .run()?;
+        let tag = String::from_utf8_lossy(&said.stdout).trim().to_owned();
+        let log = git().args([
+            "log",
+            "-z",
+            "-n",
+            "2000",
+            "--format=%s%n%(trailers:key=Regatta-Task,valueonly)",
+        ]);
+        let log = log.arg("--end-of-options").arg(commit.as_str());
+        let log = if said.status == Some(0) {
+            log.arg(format!("^refs/tags/{tag}"))
+        } else {
+            log
+        };
+        let read = |entry: Vec<u8>| {
+            let text = path_to_text(&entry);
+            let mut lines = text.lines();
+            let subject = lines.next().unwrap_or_default().to_owned();
+            UnreleasedCommit {
+                subject,
+                task: lines
+                    .map(str::trim)
+                    .find(|it| !it.is_empty())
+                    .map(str::to_owned),
+            }
+        };
+        Ok(log.run_for_list()?.into_iter().map(read).collect())
+    }
+
+    /// Returns a file's content in a commit.
+    pub(crate) fn read_file_at(
+        &self,
+        repo: &ProjectRepo,
+        commit: &CommitId,
+        path: &str,
+    ) -> Result<Option<Vec<u8>>, GitError> {
+        let vault = self.vault_with(repo, commit)?;
+        self.with_object_store(&vault, |odb| {
+            let mut at = odb.commit(commit)?.tree;
+            let mut names = path.split('/').peekable();
+            while let Some(name) = names.next() {
+                let found = odb
+                    .tree(&at)?
+                    .into_iter()
+                    .find(|it| it.name == name.as_bytes());
+                match (found, names.peek()) {
+                    (Some(it), Some(_)) if it.mode == DIRECTORY => at = it.id,
+                    (Some(it), None) if it.mode & 0o170_000 == 0o100_000 => {
+                        return odb.blob(&it.id).map(Some);
+                    }
+                    _ => return Ok(None),
+                }
+            }
+            Ok(None)
+        })
+    }
+
+    /// Returns the changes between two commits as a patch.
+    pub(crate) fn patch(
+        &self,
+        repo: &ProjectRepo,
+        base: &CommitId,
+        commit: &CommitId,
+    ) -> Result<String, GitError> {
+        self.vault_with(repo, base)?;
+        let vault = self.vault_with(repo, commit)?;
+        let said = self
+            .git
+            .in_vault(&vault, "compare two commits")
+            .args([
+                "diff-tree",
+                "-r",
+                "--patch",
+                "--find-renames",
+                "--no-color",
+                "--no-ext-diff",
+                "--no-textconv",
+            ])
+            .args([
+                "--src-prefix=a/",
+                "--dst-prefix=b/",
+                base.as_str(),
+                commit.as_str(),
+            ])
+            .run_expecting_success()?;
+        Ok(path_to_text(&said.stdout))
+    }
+}

@@ -1,0 +1,215 @@
+//! Rebases the trunk onto a remote's trunk: fetches it, then replays each commit that is only here
+//! on top of it.
+//!
+//! Nothing moves here. The new commits are in the vault, where `stage` can check them out and
+//! `land` can move the trunk to them, under a permit that allows it. A replayed commit keeps its
+//! author, its dates and its message, but loses a signature that no longer fits. The vault records
+//! the new commit of each replayed one (`refs/regatta/replanted/<old>`), so that "is it on the
+//! trunk" stays true.
+
+use std::path::Path;
+
+use regatta_core::ids::CommitId;
+use regatta_engine::ports::git::{GitError, ProjectRepo, RebaseResult, UpstreamTrunk};
+
+use crate::git_command::path_to_text;
+use crate::merge::{MergeSides, MergedTree, path_names};
+use crate::vault::FETCH_OPTIONS;
+use crate::{GitAdapter, disk, errors};
+
+/// The largest number of commits that are replayed without asking.
+const MAX_REPLAYED_COMMITS: usize = 500;
+
+fn rebased_ref(commit: &CommitId) -> String {
+    format!("refs/regatta/replanted/{commit}")
+}
+
+impl GitAdapter {
+    /// Fetches a remote's trunk into the user's repository, with the user's credentials, and into
+    /// the vault.
+    pub(crate) fn fetch_upstream_trunk(
+        &self,
+        repo: &ProjectRepo,
+        remote: &str,
+    ) -> Result<UpstreamTrunk, GitError> {
+        let user = self.discover_at(&repo.path)?;
+        self.check_remote_name(&user, remote)?
+            .map_err(|reason| errors::fetch_needed(&reason))?;
+        // A ref of Regatta's own, so that the user's tracking branches move only as the user
+        // configured it.
+        let here = format!("refs/regatta/remote/{}", repo.trunk);
+        let spec = format!("+refs/heads/{}:{here}", repo.trunk);
+        let asked = self
+            .git
+            .in_checkout_online(&user.top, "fetch what the remote has");
+        let said = asked
+            .args(ONLINE_FETCH_OPTIONS)
+            .arg(remote)
+            .arg(&spec)
+            .run()?;
+        if said.status != Some(0) {
+            return Err(errors::fetch_needed(&errors::fetch_failed(
+                remote,
+                &said.stderr,
+            )));
+        }
+        disk::sync_objects(&user.common_dir)?;
+        self.refresh_trunk(repo)?;
+        let vault = self.vault(repo)?;
+        let fetch = self
+            .git
+            .in_vault(&vault, "take in what the remote has")
+            .args(FETCH_OPTIONS);
+        fetch
+            .arg(&user.common_dir)
+            .arg(format!("+{here}:{UPSTREAM_REF}"))
+            .run_expecting_success()?;
+        disk::sync_objects(&vault)?;
+        let tip = self
+            .find_object(&vault, UPSTREAM_REF)?
+            .ok_or_else(|| errors::unexpected("fetch what the remote has"))?;
+        let old = self.trunk_tip(&user, repo)?;
+        self.vault_with(repo, &old)?;
+        let asked = self
+            .git
+            .in_vault(&vault, "find where the remote left the trunk");
+        let base = asked
+            .args(["merge-base", old.as_str(), tip.as_str()])
+            .run()?;
+        let Ok(base) = CommitId::new(path_to_text(&base.stdout).trim()) else {
+            return Err(errors::unrelated_histories(remote, &repo.trunk));
+        };
+        let listed = self.git.in_vault(&vault, "list what the remote changed");
+        let listed = listed.args([
+            "diff-tree",
+            "-r",
+            "--name-only",
+            "--no-renames",
+            "-z",
+            base.as_str(),
+            tip.as_str(),
+        ]);
+        Ok(UpstreamTrunk {
+            tip,
+            changed: path_names(&listed.run_for_list()?),
+        })
+    }
+
+    /// Replays the commits that are only on the local trunk onto `onto`, which
+    /// [`GitAdapter::fetch_upstream_trunk`] found.
+    pub(crate) fn rebase_onto(
+        &self,
+        repo: &ProjectRepo,
+        onto: &CommitId,
+    ) -> Result<RebaseResult, GitError> {
+        let old = self.refresh_trunk(repo)?;
+        let vault = self.vault_with(repo, onto)?;
+        if self.history_contains(&vault, &old, onto)? {
+            return Ok(RebaseResult::UpToDate { tip: old });
+        }
+        let line = self.local_only_commits(&vault, &old, onto)?;
+        let (made, conflict) = self.with_object_store(&vault, |odb| {
+            let (mut at, mut tree) = (onto.clone(), odb.commit(onto)?.tree);
+            let mut made = Vec::with_capacity(line.len());
+            for id in &line {
+                let commit = odb.commit(id)?;
+                let Some(parent) = commit.parents.first() else {
+                    return Err(errors::unrelated_histories("the remote", &repo.trunk));
+                };
+                let was_empty = odb.commit(parent)?.tree == commit.tree;
+                let sides = MergeSides {
+                    base: parent,
+                    ours: &tree,
+                    theirs: &commit.tree,
+                };
+                let next = match self.merge_trees(odb, &vault, &sides)? {
+                    MergedTree::Clean(next) => next,
+                    MergedTree::Conflict(_, found) => {
+                        return Ok((vec![], Some(found.path_names())));
+                    }
+                };
+                // A commit that the remote has already is dropped. A commit that was always empty
+                // is kept, because it was meant so.
+                if next != tree || was_empty {
+                    at = odb.rewrite_commit(id, &next, &at)?;
+                    tree = next;
+                }
+                made.push((id.clone(), at.clone(), task_in_trailer(&commit.message)));
+            }
+            odb.adopt()?;
+            Ok((made, None))
+        })?;
+        if let Some(paths) = conflict {
+            return Ok(RebaseResult::Conflict { paths });
+        }
+        let new = made.last().map_or(onto, |it| &it.1).clone();
+        let became = made
+            .iter()
+            .map(|(old, new, _)| format!("update {} {new}\n", rebased_ref(old)));
+        self.update_refs(&vault, became.collect())?;
+        let tasks = made.into_iter().filter_map(|it| it.2).collect();
+        Ok(RebaseResult::Rebased { old, new, tasks })
+    }
+
+    /// Returns the commits of the trunk's first-parent line that the other trunk lacks, oldest
+    /// first.
+    fn local_only_commits(
+        &self,
+        vault: &Path,
+        old: &CommitId,
+        onto: &CommitId,
+    ) -> Result<Vec<CommitId>, GitError> {
+        let listed = self.git.in_vault(vault, "list what is only here").args([
+            "rev-list",
+            "--first-parent",
+            "--reverse",
+        ]);
+        let listed = listed
+            .arg(old.as_str())
+            .arg(format!("^{onto}"))
+            .run_for_line()?;
+        let line: Result<Vec<CommitId>, _> = listed.lines().map(CommitId::new).collect();
+        let line = line.map_err(|_| errors::unexpected("list what is only here"))?;
+        if line.len() > MAX_REPLAYED_COMMITS {
+            Err(errors::too_far_apart(line.len(), MAX_REPLAYED_COMMITS))
+        } else {
+            Ok(line)
+        }
+    }
+
+    /// Returns the commit that replaced `commit` when the trunk was rebased onto a remote's.
+    pub(crate) fn rebased_as(
+        &self,
+        repo: &ProjectRepo,
+        commit: &CommitId,
+    ) -> Result<Option<CommitId>, GitError> {
+        let vault = self.layout.vault(&repo.project);
+        if !vault.is_dir() {
+            return Ok(None);
+        }
+        self.find_object(&vault, &rebased_ref(commit))
+            .map(|it| it.filter(|it| it != commit))
+    }
+}
+
+/// The remote's trunk as last seen.
+const UPSTREAM_REF: &str = "refs/regatta/upstream";
+
+const ONLINE_FETCH_OPTIONS: [&str; 7] = [
+    "fetch",
+    "--quiet",
+    "--no-tags",
+    "--no-write-fetch-head",
+    "--no-auto-maintenance",
+    "--no-recurse-submodules",
+    "--end-of-options",
+];
+
+/// Returns the task that a commit's trailer names.
+fn task_in_trailer(message: &str) -> Option<String> {
+    let line = message
+        .lines()
+        .rev()
+        .find_map(|it| it.strip_prefix("Regatta-Task: "))?;
+    Some(line.trim().to_owned())
+}

@@ -1,0 +1,276 @@
+//! Reads a capture: the paths it changed with their added lines, and the part of it within some
+//! paths. Also reads the user's checkout: ignored paths, and marks of changed files.
+
+use std::os::unix::fs::MetadataExt;
+
+use regatta_core::ids::{AttemptId, CommitId};
+use regatta_engine::ports::git::{Authorship, Capture, FileChange, GitError, ProjectRepo};
+
+use crate::git_command::{path_from_bytes, path_to_text, split_nul};
+use crate::layout::LockKey;
+use crate::{GitAdapter, disk, errors};
+
+/// One entry of a raw diff.
+struct DiffEntry {
+    new_mode: Vec<u8>,
+    new_id: Vec<u8>,
+    status: u8,
+    path: Vec<u8>,
+}
+
+impl GitAdapter {
+    fn diff_entries(
+        &self,
+        vault: &std::path::Path,
+        base: &CommitId,
+        commit: &CommitId,
+    ) -> Result<Vec<DiffEntry>, GitError> {
+        const OPERATION: &str = "list the captured changes";
+        let fields = self
+            .git
+            .in_vault(vault, OPERATION)
+            .args([
+                "diff-tree",
+                "-r",
+                "-z",
+                "--raw",
+                "--no-renames",
+                "--no-abbrev",
+                base.as_str(),
+                commit.as_str(),
+            ])
+            .run_for_list()?;
+        let entry = |pair: &[Vec<u8>]| {
+            let [head, path] = pair else { return None };
+            let mut words = head.strip_prefix(b":")?.split(|it| *it == b' ');
+            let (_, new_mode, _, new_id, status) = (
+                words.next()?,
+                words.next()?,
+                words.next()?,
+                words.next()?,
+                words.next()?,
+            );
+            let status = *status.first()?;
+            Some(DiffEntry {
+                new_mode: new_mode.to_vec(),
+                new_id: new_id.to_vec(),
+                status,
+                path: path.clone(),
+            })
+        };
+        fields
+            .chunks(2)
+            .map(|it| entry(it).ok_or_else(|| errors::unexpected(OPERATION)))
+            .collect()
+    }
+
+    /// Returns the paths in which two commits differ, as text, sorted.
+    pub(crate) fn paths_between(
+        &self,
+        vault: &std::path::Path,
+        base: &CommitId,
+        commit: &CommitId,
+    ) -> Result<Vec<String>, GitError> {
+        let mut paths: Vec<String> = self
+            .diff_entries(vault, base, commit)?
+            .iter()
+            .map(|it| path_to_text(&it.path))
+            .collect();
+        paths.sort_unstable();
+        Ok(paths)
+    }
+
+    /// Makes the part of a capture that touches only these paths, and pins it.
+    pub(crate) fn restrict_capture(
+        &self,
+        repo: &ProjectRepo,
+        attempt: AttemptId,
+        (capture, paths): (&Capture, &[String]),
+        authorship: &Authorship,
+    ) -> Result<Capture, GitError> {
+        self.locks
+            .with_lock(LockKey::Attempt(repo.project.clone(), attempt), || {
+                let vault = self.vault_with(repo, &capture.commit)?;
+                let mut info = Vec::new();
+                let mut changed = Vec::new();
+                for entry in self.diff_entries(&vault, &capture.base, &capture.commit)? {
+                    let name = path_to_text(&entry.path);
+                    if paths.contains(&name) {
+                        // A deletion has mode 0, which removes a path from an index.
+                        info.extend(
+                            [
+                                &entry.new_mode,
+                                &b" "[..],
+                                &entry.new_id,
+                                b"\t",
+                                &entry.path,
+                                b"\0",
+                            ]
+                            .concat(),
+                        );
+                        changed.push(name);
+                    }
+                }
+                changed.sort_unstable();
+                if changed.is_empty() {
+                    return Ok(Capture {
+                        commit: capture.base.clone(),
+                        base: capture.base.clone(),
+                        changed,
+                    });
+                }
+                let scratch = self.layout.scratch(&repo.project);
+                let git = |doing| self.git.in_vault(&vault, doing).index(scratch.path());
+                git("read the base")
+                    .args(["read-tree", capture.base.as_str()])
+                    .run_expecting_success()?;
+                git("take over the captured paths")
+                    .args(["update-index", "-z", "--index-info"])
+                    .input(info)
+                    .run_expecting_success()?;
+                let tree = git("write the captured tree")
+                    .arg("write-tree")
+                    .run_for_object()?;
+                let commit = self.commit_tree(&vault, &tree, &[&capture.base], authorship)?;
+                disk::sync_objects(&vault)?;
+                self.pin(&vault, attempt, &commit)?;
+                Ok(Capture {
+                    commit,
+                    base: capture.base.clone(),
+                    changed,
+                })
+            })
+    }
+
+    /// Returns the changes of a capture, sorted by path.
+    pub(crate) fn captured_changes(
+        &self,
+        repo: &ProjectRepo,
+        capture: &Capture,
+        lines: bool,
+    ) -> Result<Vec<FileChange>, GitError> {
+        let vault = self.vault_with(repo, &capture.commit)?;
+        let entries = self.diff_entries(&vault, &capture.base, &capture.commit)?;
+        let mut parts = if lines {
+            self.added_lines(&vault, capture)?.into_iter()
+        } else {
+            vec![].into_iter()
+        };
+        let mut changes = Vec::new();
+        for entry in entries {
+            let mut added = parts.next().unwrap_or_default();
+            if entry.status == b'T' {
+                // Git reports a change of type as two parts: a deletion and an addition.
+                added = parts.next().unwrap_or_default();
+            }
+            changes.push(FileChange {
+                path: path_to_text(&entry.path),
+                is_new: entry.status == b'A',
+                added_lines: added,
+            });
+        }
+        changes.sort_unstable_by(|a, b| a.path.cmp(&b.path));
+        Ok(changes)
+    }
+
+    /// Returns the added lines of each part of the patch, in the order of the raw diff.
+    fn added_lines(
+        &self,
+        vault: &std::path::Path,
+        capture: &Capture,
+    ) -> Result<Vec<Vec<String>>, GitError> {
+        let said = self
+            .git
+            .in_vault(vault, "read the captured changes")
+            .args([
+                "diff-tree",
+                "-r",
+                "-p",
+                "-U0",
+                "--no-renames",
+                "--no-ext-diff",
+                "--no-textconv",
+                "--no-color",
+            ])
+            .args([capture.base.as_str(), capture.commit.as_str()])
+            .run_expecting_success()?;
+        let mut parts: Vec<Vec<String>> = Vec::new();
+        let mut in_hunk = false;
+        // Only the head of a part is at the beginning of a line; content has a sign before it.
+        for line in said.stdout.split(|it| *it == b'\n') {
+            if line.starts_with(b"diff --git ") {
+                parts.push(vec![]);
+                in_hunk = false;
+            } else if line.starts_with(b"@@ ") {
+                in_hunk = true;
+            } else if in_hunk
+                && let (Some(text), Some(part)) = (line.strip_prefix(b"+"), parts.last_mut())
+            {
+                part.push(path_to_text(text));
+            }
+        }
+        Ok(parts)
+    }
+
+    /// Returns whether git ignores a path of the user's checkout.
+    pub(crate) fn is_ignored_in_checkout(
+        &self,
+        repo: &ProjectRepo,
+        path: &str,
+    ) -> Result<bool, GitError> {
+        const OPERATION: &str = "ask which files are ignored";
+        let user = self.discover_at(&repo.path)?;
+        if user.is_bare {
+            return Ok(false);
+        }
+        // The prefix keeps git from interpreting a name that starts with `:`.
+        let asked = format!("./{path}\0").into_bytes();
+        let call = self
+            .git
+            .in_checkout(&user.top, OPERATION)
+            .args(["check-ignore", "-z", "--stdin"])
+            .input(asked);
+        match call.run()? {
+            said if said.status == Some(0) => Ok(true),
+            said if said.status == Some(1) => Ok(false),
+            said => Err(errors::git_failed(OPERATION, &said.stderr)),
+        }
+    }
+
+    /// Returns the changed and new paths of the user's checkout with marks that change when a file
+    /// is written.
+    pub(crate) fn read_checkout_marks(
+        &self,
+        repo: &ProjectRepo,
+    ) -> Result<Vec<(String, String)>, GitError> {
+        let user = self.discover_at(&repo.path)?;
+        if user.is_bare {
+            return Ok(vec![]);
+        }
+        let said = self
+            .git
+            .in_checkout(&user.top, "look at the checkout")
+            .args([
+                "status",
+                "--porcelain=v1",
+                "-z",
+                "--untracked-files=normal",
+                "--no-renames",
+            ])
+            .arg("--ignore-submodules=all")
+            .run_expecting_success()?;
+        let mark = |entry: Vec<u8>| {
+            let (state, path) = entry.split_at_checked(3)?;
+            let found = std::fs::symlink_metadata(user.top.join(path_from_bytes(path))).ok();
+            let when = found.map(|it| (it.size(), it.mtime(), it.mtime_nsec(), it.ino()));
+            Some((
+                path_to_text(path),
+                format!("{}{when:?}", path_to_text(state)),
+            ))
+        };
+        Ok(split_nul(&said.stdout)
+            .into_iter()
+            .filter_map(mark)
+            .collect())
+    }
+}

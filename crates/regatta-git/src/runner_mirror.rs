@@ -1,0 +1,412 @@
+//! The runner's side of transfers: fetches a project from the server, and pushes captures to it.
+//!
+//! The objects are in the runner's vault. The place of the user's repository is taken by a mirror:
+//! a bare repository that has the trunk and borrows its objects from the vault, which never deletes
+//! one. The server decides where the trunk is, so the mirror's trunk always follows the server's.
+
+use std::collections::HashSet;
+use std::fs;
+use std::path::Path;
+
+use regatta_core::ids::{AttemptId, CommitId};
+use regatta_engine::ports::git::{GitError, GitRemote, ProjectRepo, attempt_of_keep_ref};
+
+use crate::layout::LockKey;
+use crate::submodules::{Submodule, module_ref};
+use crate::vault::{FETCH_OPTIONS, TRUNK_REF, object_format};
+use crate::{GitAdapter, disk, errors};
+
+/// The server's trunk as it was last fetched.
+const FETCHED_TRUNK_REF: &str = "refs/regatta/taken";
+
+impl GitAdapter {
+    /// Makes or updates the mirror and the vault of a project from the server.
+    pub(crate) fn fetch_mirror(
+        &self,
+        repo: &ProjectRepo,
+        from: &GitRemote,
+        wants: &[CommitId],
+    ) -> Result<(), GitError> {
+        check_remote_address(from)?;
+        // The mirror's trunk is moved by force, which must never happen to a repository of the user
+        // (S6).
+        if repo.path != self.layout.mirror(&repo.project) {
+            return Err(errors::not_a_mirror(&repo.path));
+        }
+        self.locks
+            .with_lock(LockKey::Mirror(repo.project.clone()), || {
+                let vault = self.layout.vault(&repo.project);
+                if vault.is_dir() {
+                    // Other threads may use the vault while the server sends.
+                    self.fetch_from_server(&vault, repo, from, wants)?;
+                    disk::sync_objects(&vault)?;
+                } else {
+                    let tip = self.query_server_trunk(repo, from)?;
+                    self.locks
+                        .with_lock(LockKey::Vault(repo.project.clone()), || {
+                            self.make_vault(repo, &tip, |new| {
+                                self.fetch_from_server(new, repo, from, wants)
+                            })
+                        })?;
+                }
+                self.locks
+                    .with_lock(LockKey::Vault(repo.project.clone()), || {
+                        self.update_mirror_trunk(repo, &vault)
+                    })?;
+                let tip = self.find_object(&vault, FETCHED_TRUNK_REF)?;
+                tip.iter()
+                    .chain(wants)
+                    .try_for_each(|commit| self.fetch_submodule_commits(&vault, from, commit))
+            })
+    }
+
+    /// Fetches the commits of a commit's submodules, as far as the server has them.
+    fn fetch_submodule_commits(
+        &self,
+        vault: &Path,
+        from: &GitRemote,
+        commit: &CommitId,
+    ) -> Result<(), GitError> {
+        let (mut left, mut seen) = (vec![self.submodules_at(vault, commit)?], HashSet::new());
+        while let Some(submodules) = left.pop() {
+            for Submodule { commit, .. } in submodules {
+                let keep = module_ref(&commit);
+                if !seen.insert(commit.clone()) {
+                    continue;
+                }
+                if self.find_object(vault, &keep)?.is_none() {
+                    let call = self
+                        .git
+                        .in_vault_online(vault, from, "fetch a submodule from the server")
+                        .args(FETCH_OPTIONS);
+                    if call
+                        .arg(&from.url)
+                        .arg(format!("+{commit}:{keep}"))
+                        .run()?
+                        .status
+                        != Some(0)
+                    {
+                        continue; // the user has not checked this submodule out
+                    }
+                    disk::sync_objects(vault)?;
+                }
+                left.push(self.submodules_at(vault, &commit)?);
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the server's trunk, before there is a repository here.
+    fn query_server_trunk(
+        &self,
+        repo: &ProjectRepo,
+        from: &GitRemote,
+    ) -> Result<CommitId, GitError> {
+        const OPERATION: &str = "ask the server for its trunk";
+        let dir = self.layout.data_dir();
+        disk::make_dirs(dir)?;
+        // The directory is no repository, and git looks for none above it.
+        let asked = self.git.in_vault_online(dir, from, OPERATION);
+        let said = asked
+            .args(["ls-remote", "--quiet", "--end-of-options", &from.url])
+            .arg(trunk_ref(repo))
+            .run()?;
+        if said.status != Some(0) {
+            return Err(errors::remote_failed(OPERATION, &from.url, &said.stderr));
+        }
+        let text = String::from_utf8_lossy(&said.stdout).into_owned();
+        let tip = text
+            .split_whitespace()
+            .next()
+            .ok_or_else(|| errors::remote_trunk_missing(&repo.trunk, &from.url))?;
+        CommitId::new(tip).map_err(|_| errors::unexpected(OPERATION))
+    }
+
+    fn fetch_from_server(
+        &self,
+        vault: &Path,
+        repo: &ProjectRepo,
+        from: &GitRemote,
+        wants: &[CommitId],
+    ) -> Result<(), GitError> {
+        const OPERATION: &str = "fetch the project from the server";
+        let mut call = self
+            .git
+            .in_vault_online(vault, from, OPERATION)
+            .args(FETCH_OPTIONS);
+        call = call
+            .arg(&from.url)
+            .arg(format!("+{}:{FETCHED_TRUNK_REF}", trunk_ref(repo)));
+        // Git itself checks which of the commits are complete here.
+        call = wants.iter().fold(call, |call, it| call.arg(it.as_str()));
+        let said = call.run()?;
+        if said.status == Some(0) {
+            Ok(())
+        } else {
+            Err(errors::remote_failed(OPERATION, &from.url, &said.stderr))
+        }
+    }
+
+    /// Moves the trunk of the mirror, and the vault's copy of it, to the fetched commit.
+    fn update_mirror_trunk(&self, repo: &ProjectRepo, vault: &Path) -> Result<(), GitError> {
+        let (mirror, branch) = (self.layout.mirror(&repo.project), trunk_ref(repo));
+        let tip = self
+            .find_object(vault, FETCHED_TRUNK_REF)?
+            .ok_or_else(|| errors::unexpected("fetch the project from the server"))?;
+        if !mirror.is_dir() {
+            self.make_mirror(repo, &mirror, &tip)?;
+        }
+        // The mirror's history ends where the vault's ends, because it has the same objects.
+        let (shallow, ours) = (vault.join("shallow"), mirror.join("shallow"));
+        match fs::read(&shallow) {
+            Ok(ends) if fs::read(&ours).is_ok_and(|it| it == ends) => {}
+            Ok(ends) => {
+                let new = disk::hidden_sibling(&ours, ".new");
+                disk::write_synced(&new, &ends)?;
+                disk::rename_synced(&new, &ours)?;
+            }
+            Err(_) => disk::remove_tree(&ours)?,
+        }
+        // Usually nothing has changed, and an attempt is waiting to start.
+        if !fs::read_to_string(mirror.join(&branch)).is_ok_and(|it| it.trim_end() == tip.as_str()) {
+            self.update_refs(&mirror, format!("update {branch} {tip}\n"))?;
+        }
+        let head = fs::read_to_string(mirror.join("HEAD")).unwrap_or_default();
+        if head.trim_end().strip_prefix("ref: ") != Some(&branch) {
+            self.git
+                .in_vault(&mirror, "name the mirror's branch")
+                .args(["symbolic-ref", "HEAD", &branch])
+                .run_expecting_success()?;
+        }
+        if self.find_object(vault, TRUNK_REF)?.as_ref() == Some(&tip) {
+            return Ok(());
+        }
+        self.update_refs(vault, format!("update {TRUNK_REF} {tip}\n"))
+    }
+
+    fn make_mirror(
+        &self,
+        repo: &ProjectRepo,
+        mirror: &Path,
+        tip: &CommitId,
+    ) -> Result<(), GitError> {
+        let new = disk::hidden_sibling(mirror, ".new");
+        disk::remove_tree(&new)?;
+        disk::make_dirs(&new)?;
+        let made = self.git.in_dir(&new, "create the mirror").args([
+            "init",
+            "--quiet",
+            "--bare",
+            "--template=",
+        ]);
+        made.arg(object_format(tip))
+            .arg(format!("--initial-branch={}", repo.trunk))
+            .run_expecting_success()?;
+        let info = new.join("objects").join("info");
+        disk::make_dirs(&info)?;
+        // A relative path, so that the data directory may be moved and renamed.
+        let objects = format!("../../../vaults/{}.git/objects\n", repo.project);
+        disk::write_synced(&info.join("alternates"), objects.as_bytes())?;
+        disk::rename_synced(&new, mirror)
+    }
+
+    /// Deletes the keep-refs of an attempt whose work was pushed. Only the names go; the vault
+    /// deletes no object.
+    pub(crate) fn delete_pushed_keep_refs(
+        &self,
+        repo: &ProjectRepo,
+        attempt: AttemptId,
+    ) -> Result<(), GitError> {
+        // Only at a runner the repository is a mirror. Elsewhere these refs are the last ones (Q3).
+        if repo.path != self.layout.mirror(&repo.project) {
+            return Err(errors::not_a_mirror(&repo.path));
+        }
+        let vault = self.vault(repo)?;
+        let listed = self.git.in_vault(&vault, "list what is kept");
+        let listed = listed
+            .args([
+                "for-each-ref",
+                "--format=%(objectname) %(refname)",
+                "refs/regatta/keep/",
+            ])
+            .run_for_line()?;
+        let of = |it: &&str| {
+            it.split_once(' ')
+                .is_some_and(|it| attempt_of_keep_ref(it.1) == Some(attempt))
+        };
+        let gone: String = listed
+            .lines()
+            .filter(of)
+            .filter_map(|it| it.split_once(' '))
+            .map(|(id, name)| format!("delete {name} {id}\n"))
+            .collect();
+        if gone.is_empty() {
+            Ok(())
+        } else {
+            self.update_refs(&vault, gone)
+        }
+    }
+
+    /// Pushes all kept commits of an attempt to the server, all or nothing.
+    pub(crate) fn push_kept_commits(
+        &self,
+        repo: &ProjectRepo,
+        to: &GitRemote,
+        attempt: AttemptId,
+    ) -> Result<(), GitError> {
+        const OPERATION: &str = "hand work over to the server";
+        check_remote_address(to)?;
+        let vault = self.vault(repo)?;
+        let listed = self.git.in_vault(&vault, "list what is kept");
+        let listed = listed
+            .args([
+                "for-each-ref",
+                "--format=%(objectname):%(refname)",
+                "refs/regatta/keep/",
+            ])
+            .run_for_line()?;
+        // Pushed by their ids, so that a concurrent capture is not pushed partially.
+        let kept: Vec<&str> = listed
+            .lines()
+            .filter(|it| {
+                it.split_once(':')
+                    .is_some_and(|it| attempt_of_keep_ref(it.1) == Some(attempt))
+            })
+            .collect();
+        if kept.is_empty() {
+            return Ok(());
+        }
+        let mut call = self
+            .git
+            .in_vault_online(&vault, to, OPERATION)
+            .args(ATOMIC_PUSH_OPTIONS)
+            .arg(&to.url);
+        // A keep-ref may be moved anywhere, because its old commit is kept beside it.
+        call = kept
+            .iter()
+            .fold(call, |call, it| call.arg(format!("+{it}")));
+        let said = call.run()?;
+        if said.status == Some(0) {
+            return Ok(());
+        }
+        let printed = String::from_utf8_lossy(&said.stdout).into_owned();
+        let refused = printed
+            .lines()
+            .find(|it| it.starts_with("!\t") && it.contains("[remote rejected]"));
+        Err(match refused {
+            Some(line) => errors::push_refused(attempt, line),
+            None => errors::remote_failed(OPERATION, &to.url, &said.stderr),
+        })
+    }
+}
+
+/// The options of a push that moves all refs or none and does nothing else.
+const ATOMIC_PUSH_OPTIONS: [&str; 8] = [
+    "push",
+    "--porcelain",
+    "--atomic",
+    "--no-verify",
+    "--no-follow-tags",
+    "--no-recurse-submodules",
+    "--no-signed",
+    "--end-of-options",
+];
+
+/// Returns the trunk's name at the server and in the mirror.
+fn trunk_ref(repo: &ProjectRepo) -> String {
+    format!("refs/heads/{}", repo.trunk)
+}
+
+/// Checks an address and a token, so that neither can contain anything else for git or the server
+/// (S7).
+fn check_remote_address(remote: &GitRemote) -> Result<(), GitError> {
+    let rest = remote
+        .url
+        .strip_prefix("http://")
+        .or_else(|| remote.url.strip_prefix("https://"));
+    let host = rest.and_then(|it| it.split('/').next()).unwrap_or_default();
+    let plain = |it: u8| it.is_ascii_graphic() && !b"\"'<>\\^`{|}#?".contains(&it);
+    if host.is_empty()
+        || host.contains('@')
+        || remote.url.len() > 2000
+        || !remote.url.bytes().all(plain)
+    {
+        return Err(errors::bad_remote(
+            "its address is not http(s)://HOST[:PORT]/PATH, with no name or password in it",
+        ));
+    }
+    if remote.token.is_empty()
+        || remote.token.len() > 4000
+        || !remote.token.bytes().all(|it| it.is_ascii_graphic())
+    {
+        return Err(errors::bad_remote(
+            "its token is not 1 to 4000 printable characters",
+        ));
+    }
+    match &remote.ca {
+        Some(ca) if !ca.is_file() => Err(errors::ca_missing(ca)),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn s7_an_invalid_url_or_token_is_refused() {
+        let remote = |url: &str, token: &str| GitRemote {
+            url: url.into(),
+            token: token.into(),
+            ca: None,
+        };
+        assert_eq!(
+            check_remote_address(&remote("http://127.0.0.1:7/git/shop", "rt_x")),
+            Ok(())
+        );
+        assert_eq!(
+            check_remote_address(&remote("https://[::1]:7/git/shop", "rt_x")),
+            Ok(())
+        );
+        for url in [
+            "",
+            "--upload-pack=x",
+            "ext::sh -c x",
+            "file:///etc",
+            "ssh://host/x",
+            "http://",
+            "http:///x",
+            "http://user:password@host/x",
+            "http://host/x y",
+            "http://host/x\ny",
+            "http://host/\u{e4}",
+            "https://host/?x",
+            "-http://host",
+        ] {
+            assert_eq!(
+                check_remote_address(&remote(url, "x")).unwrap_err().code,
+                "bad_remote",
+                "{url:?}"
+            );
+        }
+        for token in ["", "a b", "a\r\nHost: other", "\0", "\u{e4}"] {
+            assert_eq!(
+                check_remote_address(&remote("http://host/x", token))
+                    .unwrap_err()
+                    .code,
+                "bad_remote",
+                "{token:?}"
+            );
+        }
+        let ca = Some("/nonexistent/ca.pem".into());
+        assert_eq!(
+            check_remote_address(&GitRemote {
+                ca,
+                ..remote("https://host/x", "x")
+            })
+            .unwrap_err()
+            .code,
+            "bad_remote"
+        );
+    }
+}

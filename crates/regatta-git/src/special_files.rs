@@ -1,0 +1,96 @@
+//! Finds pipes, sockets and devices in a workspace, on which git blocks for ever when it reads them
+//! as files.
+//!
+//! They have no content, so nothing is lost when those that git would read are removed before a
+//! capture. The others stay, because a program that still runs may use them.
+
+use std::collections::HashSet;
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
+
+use regatta_engine::ports::git::GitError;
+
+use crate::errors;
+use crate::git_command::path_from_bytes;
+
+/// Files that git opens wherever it finds them.
+const READ_BY_NAME: [&[u8]; 4] = [
+    b".gitignore",
+    b".gitattributes",
+    b".gitmodules",
+    b".mailmap",
+];
+
+/// The entries of a tree that are neither files nor directories nor links.
+#[derive(Debug, Default)]
+pub(crate) struct NonRegularFiles {
+    /// Those that git opens by their names, and those in the git directory of a nested repository.
+    pub(crate) read_by_git: Vec<PathBuf>,
+    /// The others, by their paths as git names them.
+    pub(crate) others: Vec<Vec<u8>>,
+}
+
+impl NonRegularFiles {
+    /// Searches a workspace except its own git directory, in which Regatta runs no git.
+    pub(crate) fn find_in_tree(top: &Path) -> Result<NonRegularFiles, GitError> {
+        let mut found = NonRegularFiles::default();
+        let mut open = vec![(top.to_owned(), false)];
+        while let Some((dir, in_git)) = open.pop() {
+            let entries = match fs::read_dir(&dir) {
+                Ok(entries) => entries,
+                // Git reports directories that it cannot read itself, or skips ignored ones.
+                Err(_) => continue,
+            };
+            for entry in entries {
+                let entry = entry.map_err(|cause| errors::io_error("read", &dir, &cause))?;
+                let Ok(kind) = entry.file_type() else {
+                    continue;
+                };
+                let name = entry.file_name();
+                if kind.is_dir() {
+                    let own = name.as_bytes() == b".git";
+                    if !(own && dir == top) {
+                        open.push((entry.path(), in_git || own));
+                    }
+                } else if kind.is_fifo()
+                    || kind.is_socket()
+                    || kind.is_char_device()
+                    || kind.is_block_device()
+                {
+                    let path = entry.path();
+                    if in_git
+                        || READ_BY_NAME.contains(&name.as_bytes())
+                        || name.as_bytes() == b".git"
+                    {
+                        found.read_by_git.push(path);
+                    } else if let Ok(path) = path.strip_prefix(top) {
+                        found.others.push(path.as_os_str().as_bytes().to_vec());
+                    }
+                }
+            }
+        }
+        Ok(found)
+    }
+
+    /// Returns the entries on which git would block. `tracked` returns the paths for which git
+    /// expects a file.
+    pub(crate) fn blocking(
+        self,
+        top: &Path,
+        tracked: impl FnOnce() -> Result<HashSet<Vec<u8>>, GitError>,
+    ) -> Result<Vec<PathBuf>, GitError> {
+        let mut found = self.read_by_git;
+        if !self.others.is_empty() {
+            let tracked = tracked()?;
+            found.extend(
+                self.others
+                    .iter()
+                    .filter(|it| tracked.contains(*it))
+                    .map(|it| top.join(path_from_bytes(it))),
+            );
+        }
+        Ok(found)
+    }
+}

@@ -1,0 +1,512 @@
+//! Staging directories, in which a tree is validated before it lands.
+//!
+//! A slot's directory is reused: it is updated from one commit to the next by writing only the
+//! differences. Checks leave files behind and may change others, so every file is examined, and
+//! everything that is not in the commit is removed, including ignored files. Written files are
+//! recognised by their inode, size and times on disk. A file that was written so recently that a
+//! change could hide within the clock's resolution is written again.
+//!
+//! Where git would convert files (line endings, encodings, `$Id$`), git checks them all out anew.
+
+use std::collections::{BTreeMap, HashMap};
+use std::ffi::OsStr;
+use std::fs;
+use std::io::Write;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use regatta_core::ids::{CommitId, ProjectName};
+use regatta_engine::ports::git::{GitError, ProjectRepo};
+
+use crate::git_command::path_from_bytes;
+use crate::gitdir::{self, HeadTarget};
+use crate::layout::LockKey;
+use crate::object_store::{GITLINK, ObjectStore, raw_bytes};
+use crate::tree_diff::{TreeDiff, TreeFile};
+use crate::workspace::NewTree;
+use crate::{GitAdapter, disk, errors};
+
+/// A slot of a project.
+type SlotKey = (ProjectName, u32);
+
+/// The contents of the slots' directories, as long as this process lives.
+#[derive(Debug, Default)]
+pub(crate) struct StagedSlots(Mutex<HashMap<SlotKey, StagedTree>>);
+
+/// A project with more files is checked out by git each time, because the list would take too much
+/// memory.
+const MAX_TRACKED_FILES: usize = 200_000;
+
+/// More than the resolution of any file system's timestamps.
+const TIMESTAMP_MARGIN: Duration = Duration::from_millis(50);
+
+/// The content of a directory.
+#[derive(Debug)]
+struct StagedTree {
+    tree: CommitId,
+    files: BTreeMap<Vec<u8>, StagedFile>,
+}
+
+/// A file as it was written.
+#[derive(Debug)]
+struct StagedFile {
+    file: TreeFile,
+    stamp: StagedFileStamp,
+    /// The current sweep found the file on disk unchanged.
+    is_unchanged: AtomicBool,
+}
+
+impl StagedFile {
+    fn new(file: TreeFile, stamp: StagedFileStamp) -> StagedFile {
+        StagedFile {
+            file,
+            stamp,
+            is_unchanged: AtomicBool::new(false),
+        }
+    }
+}
+
+/// The properties of a file that change on disk when the file changes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct StagedFileStamp {
+    device: u64,
+    inode: u64,
+    mode: u32,
+    size: u64,
+    owner: (u32, u32),
+    modified: (i64, i64),
+    changed: (i64, i64),
+    /// The file was examined long enough after its last change to be sure of it.
+    is_certain: bool,
+}
+
+impl StagedFileStamp {
+    fn from_metadata(found: &fs::Metadata, now: SystemTime) -> StagedFileStamp {
+        let before = now
+            .duration_since(SystemTime::UNIX_EPOCH)
+            .unwrap_or_default()
+            .saturating_sub(TIMESTAMP_MARGIN);
+        let changed = (found.ctime(), found.ctime_nsec());
+        StagedFileStamp {
+            device: found.dev(),
+            inode: found.ino(),
+            mode: found.mode(),
+            size: found.size(),
+            owner: (found.uid(), found.gid()),
+            modified: (found.mtime(), found.mtime_nsec()),
+            changed,
+            is_certain: changed < (before.as_secs() as i64, i64::from(before.subsec_nanos())),
+        }
+    }
+
+    fn matches(&self, found: &fs::Metadata) -> bool {
+        let now = StagedFileStamp {
+            is_certain: self.is_certain,
+            ..StagedFileStamp::from_metadata(found, SystemTime::UNIX_EPOCH)
+        };
+        self.is_certain && *self == now
+    }
+}
+
+impl GitAdapter {
+    /// Checks exactly `commit` out into a slot's directory.
+    pub(crate) fn stage_commit(
+        &self,
+        repo: &ProjectRepo,
+        slot: u32,
+        commit: &CommitId,
+    ) -> Result<PathBuf, GitError> {
+        self.locks
+            .with_lock(LockKey::Slot(repo.project.clone(), slot), || {
+                let vault = self.vault_with(repo, commit)?;
+                let path = self.layout.staging(&repo.project, slot);
+                let key = (repo.project.clone(), slot);
+                let held = self
+                    .slots
+                    .0
+                    .lock()
+                    .unwrap_or_else(PoisonError::into_inner)
+                    .remove(&key);
+                let brought = match held.filter(|_| disk::is_real_dir(&path)) {
+                    Some(held) => self.with_object_store(&vault, |odb| {
+                        update_staged_tree(odb, &path, held, commit)
+                    })?,
+                    None => None,
+                };
+                let held = match brought {
+                    Some(held) => {
+                        remake_git_dir(&vault, &path, commit, &held)?;
+                        Some(held)
+                    }
+                    None => self.stage_from_scratch(repo, &vault, &path, commit)?,
+                };
+                let index = self.layout.scratch(&repo.project);
+                let tree = NewTree {
+                    vault: &vault,
+                    dir: &path,
+                    commit,
+                    index: index.path(),
+                    sparse: None,
+                };
+                self.check_out_submodules(repo, &tree)?;
+                if let Some(held) = held {
+                    self.slots
+                        .0
+                        .lock()
+                        .unwrap_or_else(PoisonError::into_inner)
+                        .insert(key, held);
+                }
+                Ok(path)
+            })
+    }
+
+    /// Checks the commit out in an empty directory. Returns the directory's content if it can be
+    /// updated later.
+    fn stage_from_scratch(
+        &self,
+        repo: &ProjectRepo,
+        vault: &Path,
+        path: &Path,
+        commit: &CommitId,
+    ) -> Result<Option<StagedTree>, GitError> {
+        disk::remove_tree(path)?;
+        let index = self.layout.scratch(&repo.project);
+        let tree = NewTree {
+            vault,
+            dir: path,
+            commit,
+            index: index.path(),
+            sparse: None,
+        };
+        self.fill_tree(&tree, &HeadTarget::Detached)?;
+        self.verify_isolation(path)?;
+        self.with_object_store(vault, |odb| {
+            let tree = odb.commit(commit)?.tree;
+            let files = TreeDiff::between(odb, None, &tree)?.files;
+            let files: BTreeMap<_, _> = files
+                .into_iter()
+                .filter_map(|(path, it)| Some((path, it.1?)))
+                .collect();
+            if files.len() > MAX_TRACKED_FILES
+                || needs_conversion(odb, files.iter().map(|(path, it)| (path, &it.1)))?
+            {
+                return Ok(None);
+            }
+            let now = SystemTime::now();
+            let mut known = BTreeMap::new();
+            for (name, file) in files {
+                let stamp = match fs::symlink_metadata(path.join(path_from_bytes(&name))) {
+                    Ok(found) => StagedFileStamp::from_metadata(&found, now),
+                    // an unknown stamp makes the next staging write the file
+                    Err(_) => StagedFileStamp::default(),
+                };
+                known.insert(name, StagedFile::new(file, stamp));
+            }
+            Ok(Some(StagedTree { tree, files: known }))
+        })
+    }
+
+    /// Removes the directories of this slot and of all slots with a higher number.
+    pub(crate) fn remove_stages(&self, repo: &ProjectRepo, from: u32) -> Result<(), GitError> {
+        let slots = self.layout.staging(&repo.project, from);
+        let Some(dir) = slots.parent() else {
+            return Ok(());
+        };
+        let entries = match fs::read_dir(dir) {
+            Ok(entries) => entries,
+            Err(cause) if cause.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+            Err(cause) => return Err(errors::io_error("read", dir, &cause)),
+        };
+        let numbers = entries
+            .flatten()
+            .filter_map(|it| it.file_name().to_str()?.parse::<u32>().ok());
+        for slot in numbers.filter(|it| *it >= from).collect::<Vec<_>>() {
+            self.locks
+                .with_lock(LockKey::Slot(repo.project.clone(), slot), || {
+                    self.slots
+                        .0
+                        .lock()
+                        .unwrap_or_else(PoisonError::into_inner)
+                        .remove(&(repo.project.clone(), slot));
+                    disk::remove_tree(&self.layout.staging(&repo.project, slot))
+                })?;
+        }
+        Ok(())
+    }
+}
+
+/// Returns whether git would convert some file on checkout.
+fn needs_conversion<'a>(
+    odb: &mut ObjectStore,
+    files: impl Iterator<Item = (&'a Vec<u8>, &'a CommitId)>,
+) -> Result<bool, GitError> {
+    for (path, id) in files {
+        let rules = path == b".gitattributes" || path.ends_with(b"/.gitattributes");
+        if rules && has_conversion_rule(&odb.blob(id)?) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// Under Regatta's own configuration only these attributes make git convert files on checkout.
+fn has_conversion_rule(rules: &[u8]) -> bool {
+    let text = String::from_utf8_lossy(rules).to_ascii_lowercase();
+    ["crlf", "ident", "working-tree-encoding"]
+        .iter()
+        .any(|it| text.contains(it))
+}
+
+/// Updates a directory from its old content to the commit. Returns nothing if it must be checked
+/// out anew.
+fn update_staged_tree(
+    odb: &mut ObjectStore,
+    dir: &Path,
+    mut held: StagedTree,
+    commit: &CommitId,
+) -> Result<Option<StagedTree>, GitError> {
+    let tree = odb.commit(commit)?.tree;
+    let difference = TreeDiff::between(odb, Some(&held.tree), &tree)?;
+    for (path, (_, after)) in &difference.files {
+        match after {
+            Some(file) => {
+                let stamp = StagedFileStamp::default(); // unknown, so the file is written
+                held.files
+                    .insert(path.clone(), StagedFile::new(file.clone(), stamp));
+            }
+            None => drop(held.files.remove(path)),
+        }
+    }
+    let rules = difference
+        .files
+        .iter()
+        .filter_map(|(path, it)| Some((path, &it.1.as_ref()?.1)));
+    if held.files.len() > MAX_TRACKED_FILES || needs_conversion(odb, rules)? {
+        return Ok(None);
+    }
+    let missing = remove_changed(dir, &mut held.files)?;
+    for path in &missing {
+        let Some(known) = held.files.get(path) else {
+            continue;
+        };
+        write_file(odb, &dir.join(path_from_bytes(path)), &known.file)?;
+    }
+    let now = SystemTime::now();
+    for path in missing {
+        if let Some(known) = held.files.get_mut(&path)
+            && let Ok(found) = fs::symlink_metadata(dir.join(path_from_bytes(&path)))
+        {
+            known.stamp = StagedFileStamp::from_metadata(&found, now);
+        }
+    }
+    held.tree = tree;
+    Ok(Some(held))
+}
+
+/// Removes everything that is not in `files` or has changed, and returns the paths to write.
+///
+/// Examining every file is nearly the whole cost of staging, so several threads do it.
+fn remove_changed(
+    top: &Path,
+    files: &mut BTreeMap<Vec<u8>, StagedFile>,
+) -> Result<Vec<Vec<u8>>, GitError> {
+    let work = Sweep {
+        top,
+        files,
+        queued_dirs: Mutex::new(vec![Vec::new()]),
+        unfinished_dirs: AtomicUsize::new(1),
+    };
+    let hands = std::thread::available_parallelism()
+        .map_or(1, |it| it.get())
+        .min(MAX_SWEEP_THREADS);
+    std::thread::scope(|scope| {
+        let others: Vec<_> = (1..hands)
+            .map(|_| scope.spawn(|| work.run_sweep()))
+            .collect();
+        let done = work.run_sweep();
+        others
+            .into_iter()
+            .map(|it| it.join().unwrap_or(Ok(())))
+            .fold(done, |all, one| all.and(one))
+    })?;
+    let is_missing = |known: &mut StagedFile| !std::mem::take(known.is_unchanged.get_mut());
+    Ok(files
+        .iter_mut()
+        .filter_map(|(path, known)| is_missing(known).then(|| path.clone()))
+        .collect())
+}
+
+/// More threads would wait for the same locks of the kernel.
+const MAX_SWEEP_THREADS: usize = 4;
+
+/// A sweep by several threads.
+struct Sweep<'a> {
+    top: &'a Path,
+    files: &'a BTreeMap<Vec<u8>, StagedFile>,
+    /// Directories that are still to be examined, as paths that end in a slash.
+    queued_dirs: Mutex<Vec<Vec<u8>>>,
+    /// The number of directories that are waiting or being examined.
+    unfinished_dirs: AtomicUsize,
+}
+
+impl Sweep<'_> {
+    /// Examines directories until none is left.
+    fn run_sweep(&self) -> Result<(), GitError> {
+        while self.unfinished_dirs.load(Ordering::Acquire) > 0 {
+            let next = self
+                .queued_dirs
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .pop();
+            let Some(prefix) = next else {
+                std::thread::yield_now();
+                continue;
+            };
+            let looked = self.examine_dir(&prefix);
+            if looked.is_err() {
+                self.unfinished_dirs.store(0, Ordering::Release); // all threads stop
+                return looked;
+            }
+            // Another thread may have set the count to zero after an error.
+            let _ended =
+                self.unfinished_dirs
+                    .fetch_update(Ordering::AcqRel, Ordering::Acquire, |it| it.checked_sub(1));
+        }
+        Ok(())
+    }
+
+    fn examine_dir(&self, prefix: &[u8]) -> Result<(), GitError> {
+        let dir = self.top.join(path_from_bytes(prefix));
+        let entries = fs::read_dir(&dir).map_err(|cause| errors::io_error("read", &dir, &cause))?;
+        for entry in entries {
+            let entry = entry.map_err(|cause| errors::io_error("read", &dir, &cause))?;
+            let path = [prefix, entry.file_name().as_bytes()].concat();
+            if path == b".git" {
+                continue; // it is replaced as a whole
+            }
+            // These are the facts of the entry itself, so no link is followed.
+            let found = entry
+                .metadata()
+                .map_err(|cause| errors::io_error("look at", &entry.path(), &cause))?;
+            if let Some(known) = self.files.get(&path) {
+                if known.file.0 != GITLINK && known.stamp.matches(&found) {
+                    known.is_unchanged.store(true, Ordering::Relaxed);
+                } else {
+                    disk::remove_tree(&entry.path())?;
+                }
+                continue;
+            }
+            let inner = [path.as_slice(), b"/"].concat();
+            let needed = self
+                .files
+                .range(inner.clone()..)
+                .next()
+                .is_some_and(|it| it.0.starts_with(&inner));
+            if needed && found.is_dir() && found.mode() & 0o700 == 0o700 {
+                self.unfinished_dirs.fetch_add(1, Ordering::AcqRel);
+                self.queued_dirs
+                    .lock()
+                    .unwrap_or_else(PoisonError::into_inner)
+                    .push(inner);
+            } else {
+                disk::remove_tree(&entry.path())?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Writes a file as git would check it out.
+fn write_file(odb: &mut ObjectStore, path: &Path, (mode, id): &TreeFile) -> Result<(), GitError> {
+    if let Some(folder) = path.parent() {
+        disk::make_dirs(folder)?;
+    }
+    if *mode == GITLINK {
+        // The submodule's files are checked out afterwards.
+        return disk::make_dirs(path);
+    }
+    let content = odb.blob(id)?;
+    let failed = |cause| errors::io_error("write", path, &cause);
+    if *mode == 0o120_000 {
+        return std::os::unix::fs::symlink(OsStr::from_bytes(&content), path).map_err(failed);
+    }
+    let rights = if mode & 0o111 == 0 { 0o666 } else { 0o777 };
+    let file = fs::OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(rights)
+        .open(path);
+    file.and_then(|mut it| it.write_all(&content))
+        .map_err(failed)
+}
+
+/// Replaces the directory's `.git`, so that nothing a check did to it remains.
+fn remake_git_dir(
+    vault: &Path,
+    dir: &Path,
+    commit: &CommitId,
+    held: &StagedTree,
+) -> Result<(), GitError> {
+    let git_dir = dir.join(".git");
+    disk::remove_tree(&git_dir)?;
+    gitdir::make_git_dir(&git_dir, vault, commit, &HeadTarget::Detached, None)?;
+    disk::write_unsynced(&git_dir.join("index"), &index_bytes(held))
+}
+
+/// Returns a git index (version 2) of the directory's content. Git does not verify the checksum at
+/// the end of an index.
+fn index_bytes(held: &StagedTree) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(held.files.len() * 100);
+    bytes.extend(b"DIRC");
+    bytes.extend(2u32.to_be_bytes());
+    bytes.extend((held.files.len() as u32).to_be_bytes());
+    for (
+        path,
+        StagedFile {
+            file: (mode, id),
+            stamp,
+            ..
+        },
+    ) in &held.files
+    {
+        let start = bytes.len();
+        let times = [
+            stamp.changed.0,
+            stamp.changed.1,
+            stamp.modified.0,
+            stamp.modified.1,
+        ];
+        let place = [
+            stamp.device,
+            stamp.inode,
+            u64::from(*mode),
+            stamp.owner.0.into(),
+            stamp.owner.1.into(),
+            stamp.size,
+        ];
+        // Git itself stores the lower halves only.
+        times
+            .iter()
+            .for_each(|it| bytes.extend((*it as u32).to_be_bytes()));
+        place
+            .iter()
+            .for_each(|it| bytes.extend((*it as u32).to_be_bytes()));
+        bytes.extend(raw_bytes(id));
+        bytes.extend((path.len().min(0xfff) as u16).to_be_bytes());
+        bytes.extend(path);
+        // One to eight NULs make every entry's length a multiple of eight.
+        let length = bytes.len() - start;
+        bytes.resize(start + (length / 8 + 1) * 8, 0);
+    }
+    let sum = if held.tree.as_str().len() == 64 {
+        32
+    } else {
+        20
+    };
+    bytes.resize(bytes.len() + sum, 0);
+    bytes
+}

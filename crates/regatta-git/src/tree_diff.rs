@@ -1,0 +1,122 @@
+//! The difference between two trees, computed by reading only the directories that differ.
+
+use std::collections::BTreeMap;
+
+use regatta_core::ids::CommitId;
+use regatta_core::landing::guard;
+use regatta_engine::ports::git::GitError;
+
+use crate::git_command::path_to_text;
+use crate::object_store::{DIRECTORY, GITLINK, ObjectStore, TreeEntry};
+
+/// A file of a tree: its mode and the id of its content.
+pub(crate) type TreeFile = (u32, CommitId);
+
+/// The difference between two trees.
+#[derive(Debug, Default)]
+pub(crate) struct TreeDiff {
+    /// The changed files by path, before and after.
+    pub(crate) files: BTreeMap<Vec<u8>, (Option<TreeFile>, Option<TreeFile>)>,
+    /// Every object of the new tree that the old tree does not have in the same place.
+    pub(crate) objects: Vec<CommitId>,
+    /// Changed directories in which git would find a repository, and whether it would have found
+    /// one before.
+    pub(crate) git_directories: Vec<(Vec<u8>, bool)>,
+}
+
+/// Returns whether git takes a directory with these entries for a repository of its own, on any
+/// file system.
+///
+/// Git looks for a `HEAD` with `objects` and `refs`, or with a `commondir` that names their place.
+/// Git follows links, and accepts an executable file in place of a directory here, so only the
+/// names count.
+fn is_git_directory<'a>(entries: impl Iterator<Item = &'a TreeEntry>) -> bool {
+    let (mut head, mut objects, mut refs, mut common) = (false, false, false, false);
+    for entry in entries {
+        let name = guard::fold_name(&path_to_text(&entry.name));
+        match name.as_str() {
+            "head" => head |= entry.mode != DIRECTORY && entry.mode != GITLINK,
+            "objects" => objects = true,
+            "refs" => refs = true,
+            "commondir" => common = true,
+            _ => {}
+        }
+    }
+    head && (common || (objects && refs))
+}
+
+impl TreeDiff {
+    /// Compares two trees. Without an old tree everything is new.
+    pub(crate) fn between(
+        odb: &mut ObjectStore,
+        old: Option<&CommitId>,
+        new: &CommitId,
+    ) -> Result<TreeDiff, GitError> {
+        let mut found = TreeDiff::default();
+        if old != Some(new) {
+            found.compare_trees(odb, b"", old, Some(new))?;
+        }
+        Ok(found)
+    }
+
+    fn compare_trees(
+        &mut self,
+        odb: &mut ObjectStore,
+        prefix: &[u8],
+        old: Option<&CommitId>,
+        new: Option<&CommitId>,
+    ) -> Result<(), GitError> {
+        self.objects.extend(new.cloned());
+        let mut sides: BTreeMap<Vec<u8>, (Option<TreeEntry>, Option<TreeEntry>)> = BTreeMap::new();
+        for entry in old.map(|it| odb.tree(it)).transpose()?.unwrap_or_default() {
+            let side = sides.entry(entry.name.clone()).or_default();
+            side.0 = Some(entry);
+        }
+        for entry in new.map(|it| odb.tree(it)).transpose()?.unwrap_or_default() {
+            let side = sides.entry(entry.name.clone()).or_default();
+            side.1 = Some(entry);
+        }
+        if is_git_directory(sides.values().filter_map(|side| side.1.as_ref())) {
+            let existed = is_git_directory(sides.values().filter_map(|side| side.0.as_ref()));
+            let path = prefix.strip_suffix(b"/").unwrap_or(prefix);
+            self.git_directories.push((path.to_vec(), existed));
+        }
+        for (name, (before, after)) in sides {
+            if let (Some(before), Some(after)) = (&before, &after)
+                && (before.mode, &before.id) == (after.mode, &after.id)
+            {
+                continue;
+            }
+            let path = [prefix, &name].concat();
+            let is_dir = |it: &&TreeEntry| it.mode == DIRECTORY;
+            let (old_dir, new_dir) = (
+                before.as_ref().filter(is_dir),
+                after.as_ref().filter(is_dir),
+            );
+            if old_dir.is_some() || new_dir.is_some() {
+                let inner = [path.as_slice(), b"/"].concat();
+                self.compare_trees(
+                    odb,
+                    &inner,
+                    old_dir.map(|it| &it.id),
+                    new_dir.map(|it| &it.id),
+                )?;
+            }
+            let file = |it: Option<TreeEntry>| {
+                it.filter(|it| it.mode != DIRECTORY)
+                    .map(|it| (it.mode, it.id))
+            };
+            let (before, after) = (file(before), file(after));
+            if let Some((mode, id)) = &after
+                && *mode != GITLINK
+                && before.as_ref().is_none_or(|it| it.1 != *id)
+            {
+                self.objects.push(id.clone());
+            }
+            if before.is_some() || after.is_some() {
+                self.files.insert(path, (before, after));
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,139 @@
+//! Merges three trees whose sides changed different files, without a git process.
+//!
+//! It handles only the unambiguous cases: for every name, at most one side differs from the base,
+//! or both made the same edit. A directory that differs on both sides is merged recursively.
+//! Everything else is left to git with its search for renames: content that both edited, a file
+//! that one side edited and the other moved away, the same name created twice, and a file that is
+//! gone on both sides, which may have been moved to two places. The result is therefore exactly
+//! what git would have made; `tests/git/weave.rs` compares the two.
+
+use std::collections::BTreeMap;
+
+use regatta_core::ids::CommitId;
+use regatta_engine::ports::git::GitError;
+
+use crate::object_store::{DIRECTORY, ObjectStore, TreeEntry};
+
+/// The three versions of one name.
+#[derive(Default)]
+struct ThreeWayEntry {
+    base: Option<TreeEntry>,
+    ours: Option<TreeEntry>,
+    theirs: Option<TreeEntry>,
+}
+
+/// The merged version of a name.
+enum MergedEntry {
+    Removed,
+    Existing(TreeEntry),
+    /// A directory that is merged from both sides.
+    Dir(Vec<u8>, Vec<MergedEntry>),
+    /// Git must decide.
+    Undecided,
+}
+
+/// Returns the tree with both sides' changes; all arguments are trees. Returns nothing where git
+/// must decide, and then nothing was written.
+pub(crate) fn merge_by_entry(
+    odb: &mut ObjectStore,
+    base: &CommitId,
+    ours: &CommitId,
+    theirs: &CommitId,
+) -> Result<Option<CommitId>, GitError> {
+    if theirs == base {
+        return Ok(Some(ours.clone()));
+    }
+    if ours == base {
+        return Ok(Some(theirs.clone()));
+    }
+    match merge_directory(odb, Some(base), ours, theirs)? {
+        Some(names) => write_directory(odb, names).map(|it| Some(it.0)),
+        None => Ok(None),
+    }
+}
+
+/// Merges a directory that differs on both sides. Returns nothing where git must decide.
+fn merge_directory(
+    odb: &mut ObjectStore,
+    base: Option<&CommitId>,
+    ours: &CommitId,
+    theirs: &CommitId,
+) -> Result<Option<Vec<MergedEntry>>, GitError> {
+    let mut names: BTreeMap<Vec<u8>, ThreeWayEntry> = BTreeMap::new();
+    let mut sides = odb
+        .trees([Some(ours), Some(theirs), base].into_iter().flatten())?
+        .into_iter();
+    for entry in sides.next().unwrap_or_default() {
+        let name = names.entry(entry.name.clone()).or_default();
+        name.ours = Some(entry);
+    }
+    for entry in sides.next().unwrap_or_default() {
+        let name = names.entry(entry.name.clone()).or_default();
+        name.theirs = Some(entry);
+    }
+    for entry in sides.next().unwrap_or_default() {
+        let name = names.entry(entry.name.clone()).or_default();
+        name.base = Some(entry);
+    }
+    let mut woven = Vec::with_capacity(names.len());
+    for name in names.into_values() {
+        match merge_entry(odb, name)? {
+            MergedEntry::Undecided => return Ok(None),
+            it => woven.push(it),
+        }
+    }
+    Ok(Some(woven))
+}
+
+/// Merges the three versions of one name.
+fn merge_entry(odb: &mut ObjectStore, name: ThreeWayEntry) -> Result<MergedEntry, GitError> {
+    let ThreeWayEntry { base, ours, theirs } = name;
+    let take = |side: Option<TreeEntry>| side.map_or(MergedEntry::Removed, MergedEntry::Existing);
+    if theirs == base {
+        return Ok(take(ours));
+    }
+    if ours == base {
+        return Ok(take(theirs));
+    }
+    let (Some(ours), Some(theirs)) = (ours, theirs) else {
+        return Ok(MergedEntry::Undecided);
+    };
+    let is_dir = |it: &TreeEntry| it.mode == DIRECTORY;
+    if is_dir(&ours) && is_dir(&theirs) && base.as_ref().is_none_or(is_dir) {
+        // Even equal directories are merged, because a file that is gone from both may have been
+        // moved to two places.
+        let woven = merge_directory(odb, base.as_ref().map(|it| &it.id), &ours.id, &theirs.id)?;
+        return Ok(woven.map_or(MergedEntry::Undecided, |it| MergedEntry::Dir(ours.name, it)));
+    }
+    // Both sides made the same edit of a file that existed before.
+    let same = ours == theirs && !is_dir(&ours) && base.is_some_and(|it| !is_dir(&it));
+    Ok(if same {
+        MergedEntry::Existing(ours)
+    } else {
+        MergedEntry::Undecided
+    })
+}
+
+/// Writes a directory. Returns its tree and the number of names in it.
+fn write_directory(
+    odb: &mut ObjectStore,
+    names: Vec<MergedEntry>,
+) -> Result<(CommitId, usize), GitError> {
+    let mut entries = Vec::with_capacity(names.len());
+    for name in names {
+        match name {
+            MergedEntry::Removed | MergedEntry::Undecided => {}
+            MergedEntry::Existing(entry) => entries.push(entry),
+            MergedEntry::Dir(name, inner) => match write_directory(odb, inner)? {
+                (_, 0) => {} // git stores no empty directories
+                (id, _) => entries.push(TreeEntry {
+                    mode: DIRECTORY,
+                    name,
+                    id,
+                }),
+            },
+        }
+    }
+    let left = entries.len();
+    Ok((odb.write_tree(entries)?, left))
+}

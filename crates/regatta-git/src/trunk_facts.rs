@@ -1,0 +1,319 @@
+//! Reads facts about the trunk: its files, its landings, its upstream, and the commits that it
+//! contains.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use regatta_core::ids::{CommitId, LandingId};
+use regatta_core::landing::trunk_check::{TrunkCommit, TrunkSeen};
+use regatta_engine::ports::git::{GitError, ProjectRepo, TrunkFacts};
+
+use crate::git_command::path_to_text;
+use crate::{GitAdapter, errors};
+
+/// The largest number of times a commit may have been replayed.
+const MAX_REPLACEMENTS: usize = 100;
+
+/// The largest number of the trunk's commits that are searched for a landing.
+const MAX_SEARCHED_COMMITS: u32 = 1_000;
+
+impl GitAdapter {
+    /// Returns the newest commit on the trunk's first-parent line whose trailer names this landing.
+    /// Only the last paragraph of a message has trailers, so a description cannot imitate one.
+    pub(crate) fn landing_on_trunk(
+        &self,
+        repo: &ProjectRepo,
+        landing: LandingId,
+    ) -> Result<Option<CommitId>, GitError> {
+        const OPERATION: &str = "look for a landing on the trunk";
+        let user = self.discover_at(&repo.path)?;
+        let tip = self.trunk_tip(&user, repo)?;
+        let listed = self
+            .git
+            .in_vault(&user.common_dir, OPERATION)
+            .args(["log", "--first-parent", "-z"])
+            .arg(format!("--max-count={MAX_SEARCHED_COMMITS}"))
+            .arg("--format=%H %(trailers:key=Regatta-Landing,valueonly,separator=%x20)")
+            .args(["--end-of-options", tip.as_str()])
+            .run_for_list()?;
+        let named = landing.to_string();
+        for line in listed.iter().map(|line| path_to_text(line)) {
+            let mut parts = line.split_whitespace();
+            let Some(commit) = parts.next() else { continue };
+            if parts.any(|part| part == named) {
+                return CommitId::new(commit)
+                    .map(Some)
+                    .map_err(|_| errors::unexpected(OPERATION));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Lists the commits between two commits of one line, oldest first.
+    pub(crate) fn first_parent_commits(
+        &self,
+        repo: &ProjectRepo,
+        from: &CommitId,
+        to: &CommitId,
+    ) -> Result<Vec<CommitId>, GitError> {
+        const OPERATION: &str = "list the commits of a change";
+        let vault = self.vault_with(repo, to)?;
+        let call = self.git.in_vault(&vault, OPERATION).args([
+            "rev-list",
+            "--first-parent",
+            "--reverse",
+            to.as_str(),
+        ]);
+        let listed = call.arg(format!("^{from}")).arg("--").run()?;
+        if listed.status != Some(0) {
+            return Err(errors::git_failed(OPERATION, &listed.stderr));
+        }
+        let text = path_to_text(&listed.stdout);
+        let commits = text
+            .lines()
+            .filter(|line| *line != to.as_str())
+            .map(CommitId::new);
+        commits
+            .collect::<Result<_, _>>()
+            .map_err(|_| errors::unexpected(OPERATION))
+    }
+
+    /// Lists the commits that lead to a recorded commit and are not on the trunk, and the reverse.
+    pub(crate) fn compare_trunk_commits(
+        &self,
+        repo: &ProjectRepo,
+        recorded: &[CommitId],
+    ) -> Result<TrunkSeen, GitError> {
+        let user = self.discover_at(&repo.path)?;
+        let tip = self.trunk_tip(&user, repo)?;
+        // A commit that somebody removed from the trunk may be gone from the user's repository, but
+        // never from the vault.
+        let vault = self.vault_with(repo, &tip)?;
+        let missing = self.commits_without(&vault, recorded, std::slice::from_ref(&tip))?;
+        // The trunk may have a copy of a missing commit, below commits that were recorded since.
+        let shared = if missing.is_empty() {
+            recorded.to_vec()
+        } else {
+            self.shared_base(&vault, &tip, recorded)?
+                .into_iter()
+                .collect()
+        };
+        let added = self.commits_without(&vault, std::slice::from_ref(&tip), &shared)?;
+        Ok(TrunkSeen {
+            recorded: recorded.to_vec(),
+            missing,
+            added,
+        })
+    }
+
+    /// Returns the newest commit that the trunk and all recorded commits contain.
+    fn shared_base(
+        &self,
+        vault: &Path,
+        tip: &CommitId,
+        recorded: &[CommitId],
+    ) -> Result<Option<CommitId>, GitError> {
+        const OPERATION: &str = "find where the trunk was changed";
+        let mut call =
+            self.git
+                .in_vault(vault, OPERATION)
+                .args(["merge-base", "--octopus", tip.as_str()]);
+        for commit in recorded {
+            call = call.arg(commit.as_str());
+        }
+        let said = call.run()?;
+        match (said.status, path_to_text(&said.stdout).trim()) {
+            (Some(0 | 1), "") => Ok(None),
+            (Some(0), base) => CommitId::new(base)
+                .map(Some)
+                .map_err(|_| errors::unexpected(OPERATION)),
+            _ => Err(errors::git_failed(OPERATION, &said.stderr)),
+        }
+    }
+
+    /// Lists the commits that lead to one of `from` and to none of `without`, newest first.
+    fn commits_without(
+        &self,
+        vault: &Path,
+        from: &[CommitId],
+        without: &[CommitId],
+    ) -> Result<Vec<TrunkCommit>, GitError> {
+        const OPERATION: &str = "compare the trunk with what landed";
+        if from.is_empty() {
+            return Ok(vec![]);
+        }
+        let mut call = self
+            .git
+            .in_vault(vault, OPERATION)
+            .args(["log", "--first-parent", "-z"])
+            .arg(format!("--max-count={MAX_SEARCHED_COMMITS}"))
+            .arg(
+                "--format=%H%x1f%(trailers:key=Regatta-Landing,valueonly,separator=%x20)%x1f\
+                 %(trailers:key=Regatta-Task,valueonly,separator=%x20)%x1f%s",
+            );
+        for commit in from {
+            call = call.arg(commit.as_str());
+        }
+        call = call.arg("--not");
+        for commit in without {
+            call = call.arg(commit.as_str());
+        }
+        let listed = call.arg("--").run_for_list()?;
+        let mut found = Vec::new();
+        for line in &listed {
+            let line = path_to_text(line);
+            let parts: Vec<&str> = line.splitn(4, '\u{1f}').collect();
+            let [commit, landings, tasks, subject] = parts[..] else {
+                return Err(errors::unexpected(OPERATION));
+            };
+            let commit = CommitId::new(commit).map_err(|_| errors::unexpected(OPERATION))?;
+            let mut tasks = tasks.split_whitespace().map(|task| task.parse().ok());
+            let mut landings: Vec<_> = landings
+                .split_whitespace()
+                .map(|landing| landing.parse().ok())
+                .collect();
+            if landings.is_empty() {
+                landings.push(None);
+            }
+            // The commit of a wave names several landings, each with its task.
+            found.extend(landings.into_iter().map(|landing| TrunkCommit {
+                commit: commit.clone(),
+                landing,
+                task: tasks.next().flatten(),
+                subject: subject.to_owned(),
+            }));
+        }
+        Ok(found)
+    }
+
+    /// Returns every path of the trunk's tip. A path that is not UTF-8 cannot be named in a
+    /// manifest and is returned approximately.
+    pub(crate) fn tip_paths(&self, repo: &ProjectRepo) -> Result<Vec<String>, GitError> {
+        let user = self.discover_at(&repo.path)?;
+        let tip = self.trunk_tip(&user, repo)?;
+        let list = self
+            .git
+            .in_vault(&user.common_dir, "list the trunk's files")
+            .args([
+                "ls-tree",
+                "-r",
+                "--name-only",
+                "-z",
+                "--full-tree",
+                "--end-of-options",
+            ])
+            .arg(tip.as_str())
+            .run_for_list()?;
+        Ok(list.iter().map(|it| path_to_text(it)).collect())
+    }
+
+    /// Returns the trunk's tip and its upstream branch as known on this machine, without fetching.
+    pub(crate) fn read_trunk_facts(&self, repo: &ProjectRepo) -> Result<TrunkFacts, GitError> {
+        const OPERATION: &str = "compare the trunk with its upstream";
+        let user = self.discover_at(&repo.path)?;
+        let tip = self.trunk_tip(&user, repo)?;
+        let said = self
+            .git
+            .in_vault(&user.common_dir, OPERATION)
+            .args([
+                "for-each-ref",
+                "--format=%(upstream:short)%00%(upstream:track,nobracket)",
+            ])
+            .arg(format!("refs/heads/{}", repo.trunk))
+            .run_for_line()?;
+        let (upstream, track) = said
+            .split_once('\0')
+            .ok_or_else(|| errors::unexpected(OPERATION))?;
+        let behind = track
+            .split(", ")
+            .find_map(|it| it.strip_prefix("behind ")?.parse().ok())
+            .unwrap_or(0);
+        Ok(TrunkFacts {
+            tip,
+            upstream: (!upstream.is_empty()).then(|| upstream.to_owned()),
+            commits_behind: behind,
+        })
+    }
+
+    /// Returns the commit that stands for this one in the history of `tip`: itself, or its
+    /// replacement after the trunk was rebased onto a remote's.
+    pub(crate) fn current_form_of(
+        &self,
+        repo: &ProjectRepo,
+        tip: &CommitId,
+        commit: &CommitId,
+    ) -> Result<Option<CommitId>, GitError> {
+        let mut at = commit.clone();
+        for _ in 0..MAX_REPLACEMENTS {
+            if self.is_ancestor(repo, tip, &at)? {
+                return Ok(Some(at));
+            }
+            match self.rebased_as(repo, &at)? {
+                Some(next) => at = next,
+                None => return Ok(None),
+            }
+        }
+        Ok(None)
+    }
+
+    /// Returns those of `commits` that the history of `tip` has neither as themselves nor as
+    /// replacements. One call of git decides for all of them, unless some are missing.
+    pub(crate) fn missing_from_history(
+        &self,
+        repo: &ProjectRepo,
+        tip: &CommitId,
+        commits: &[CommitId],
+    ) -> Result<Vec<CommitId>, GitError> {
+        const OPERATION: &str = "look for landed commits in the trunk";
+        if commits.iter().all(|commit| commit == tip) {
+            return Ok(vec![]);
+        }
+        let user = self.discover_at(&repo.path)?;
+        let asked: String = commits
+            .iter()
+            .map(|commit| format!("{commit}\n"))
+            .chain([format!("^{tip}\n")])
+            .collect();
+        let said = self
+            .git
+            .in_vault(&user.common_dir, OPERATION)
+            .args(["rev-list", "--stdin"])
+            .input(asked.into())
+            .run()?;
+        let listed = path_to_text(&said.stdout);
+        let unreached: BTreeSet<&str> = listed.lines().collect();
+        // Git refuses the whole query if one of the commits does not exist.
+        let is_doubtful =
+            |commit: &CommitId| said.status != Some(0) || unreached.contains(commit.as_str());
+        let mut missing = Vec::new();
+        for commit in commits.iter().filter(|commit| is_doubtful(commit)) {
+            if self.current_form_of(repo, tip, commit)?.is_none() {
+                missing.push(commit.clone());
+            }
+        }
+        Ok(missing)
+    }
+
+    /// Returns whether `commit` is in the trunk's history up to `tip`. A commit that the repository
+    /// no longer has is not.
+    pub(crate) fn is_ancestor(
+        &self,
+        repo: &ProjectRepo,
+        tip: &CommitId,
+        commit: &CommitId,
+    ) -> Result<bool, GitError> {
+        const OPERATION: &str = "look for a commit in the trunk";
+        let user = self.discover_at(&repo.path)?;
+        let call = self
+            .git
+            .in_vault(&user.common_dir, OPERATION)
+            .args(["merge-base", "--is-ancestor"]);
+        let said = call.arg(commit.as_str()).arg(tip.as_str()).run()?;
+        match said.status {
+            Some(0) => Ok(true),
+            Some(1) => Ok(false),
+            Some(128) if said.stderr.contains("Not a valid commit name") => Ok(false),
+            _ => Err(errors::git_failed(OPERATION, &said.stderr)),
+        }
+    }
+}

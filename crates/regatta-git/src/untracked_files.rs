@@ -1,0 +1,492 @@
+//! Copies untracked files of the user's checkout into a workspace: `.env`, caches, everything that
+//! `git clone` leaves behind.
+//!
+//! - Files are copied by reflink where the file system supports it (two files share their content
+//!   until one is written), otherwise byte by byte.
+//! - Only files that git itself calls untracked there are copied; never a path that the base
+//!   tracks, and never anything called `.git`.
+//! - No link is followed (S6). A link that stays inside is copied as a link; a link that leads out
+//!   is left out. Every directory on the way is opened separately, refusing links.
+//! - Copied files are not the attempt's work. A list beside the vault names them, and captures
+//!   leave them out even if somebody changes `.gitignore`. The list is written first, so that a
+//!   crash captures no secret.
+
+use std::collections::{BTreeSet, HashSet};
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::{Component, Path, PathBuf};
+
+use regatta_core::ids::{AttemptId, CommitId};
+use regatta_core::pattern::PathPattern;
+use regatta_engine::ports::git::{CopiedFiles, GitError, ProjectRepo};
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags};
+
+use crate::git_command::{join_nul, path_from_bytes, path_to_text, split_nul};
+use crate::layout::LockKey;
+use crate::vault::base_ref;
+use crate::{GitAdapter, disk, errors};
+
+/// The limits for one workspace. More files or bytes are a mistake in a pattern.
+const MAX_FILES: u64 = 200_000;
+const MAX_BYTES: u64 = 16 << 30;
+/// The largest number of paths that are excluded in the workspace's own `.git`. Captures leave out
+/// further paths all the same.
+const MAX_EXCLUDED_PATHS: usize = 1_000;
+/// The largest number of left-out paths that are named.
+const MAX_NAMED_PATHS: usize = 20;
+
+/// A file or link to copy.
+enum CopyItem {
+    File { path: Vec<u8>, size: u64 },
+    Link { path: Vec<u8>, to: PathBuf },
+}
+
+impl CopyItem {
+    fn path(&self) -> &[u8] {
+        match self {
+            CopyItem::File { path, .. } | CopyItem::Link { path, .. } => path,
+        }
+    }
+}
+
+impl GitAdapter {
+    /// Copies the project's untracked files into an attempt's workspace.
+    pub(crate) fn copy_into_workspace(
+        &self,
+        repo: &ProjectRepo,
+        attempt: AttemptId,
+        manifest: &[PathPattern],
+    ) -> Result<CopiedFiles, GitError> {
+        if repo.workspace.copy.is_empty() {
+            return Ok(CopiedFiles::default());
+        }
+        self.locks
+            .with_lock(LockKey::Attempt(repo.project.clone(), attempt), || {
+                let vault = self.vault(repo)?;
+                let to = self.layout.workspace(&repo.project, attempt);
+                let base = self
+                    .find_object(&vault, &base_ref(attempt))?
+                    .filter(|_| disk::is_real_dir(&to));
+                let Some(base) = base else {
+                    return Err(errors::no_workspace(attempt, &to));
+                };
+                let Some((mut source, items, mut brought)) =
+                    self.files_to_copy(repo, &vault, &base)?
+                else {
+                    return Ok(CopiedFiles::default());
+                };
+                let foreign = items.iter().map(|it| it.path().to_vec());
+                self.add_foreign_paths(repo, attempt, foreign, manifest)?;
+                self.exclude_foreign_paths(repo, attempt, &to)?;
+                for item in &items {
+                    if !source.copy(item, &to)? && brought.skipped.len() < MAX_NAMED_PATHS {
+                        brought.skipped.push(path_to_text(item.path()));
+                    }
+                }
+                disk::remove_tree(&disk::hidden_sibling(&to, ".copy"))?;
+                Ok(brought)
+            })
+    }
+
+    /// Copies the same files into the directory of a slot, which contains `commit`. The next
+    /// staging removes them.
+    pub(crate) fn copy_into_slot(
+        &self,
+        repo: &ProjectRepo,
+        slot: u32,
+        commit: &CommitId,
+    ) -> Result<CopiedFiles, GitError> {
+        if repo.workspace.copy.is_empty() {
+            return Ok(CopiedFiles::default());
+        }
+        self.locks
+            .with_lock(LockKey::Slot(repo.project.clone(), slot), || {
+                let vault = self.vault(repo)?;
+                let to = self.layout.staging(&repo.project, slot);
+                let Some((mut source, items, mut brought)) =
+                    self.files_to_copy(repo, &vault, commit)?
+                else {
+                    return Ok(CopiedFiles::default());
+                };
+                for item in &items {
+                    if !source.copy(item, &to)? && brought.skipped.len() < MAX_NAMED_PATHS {
+                        brought.skipped.push(path_to_text(item.path()));
+                    }
+                }
+                disk::remove_tree(&disk::hidden_sibling(&to, ".copy"))?;
+                Ok(brought)
+            })
+    }
+
+    /// Returns the files to copy to a checkout of `base`, and their source, or nothing if the user
+    /// has no checkout.
+    fn files_to_copy(
+        &self,
+        repo: &ProjectRepo,
+        vault: &Path,
+        base: &CommitId,
+    ) -> Result<Option<(CheckoutReader, Vec<CopyItem>, CopiedFiles)>, GitError> {
+        let user = self.discover_at(&repo.path)?;
+        if user.is_bare {
+            return Ok(None); // there is no checkout to copy from
+        }
+        let list = self.git.in_vault(vault, "list the base's files");
+        let tracked: HashSet<Vec<u8>> = list
+            .args(["ls-tree", "-r", "--name-only", "-z", base.as_str()])
+            .run_for_list()?
+            .into_iter()
+            .collect();
+        let mut source = CheckoutReader::open(&user.top)?;
+        let mut brought = CopiedFiles::default();
+        let mut items = Vec::new();
+        for path in self.matching_untracked(repo, &user.top)? {
+            if tracked.contains(&path) || !self.may_copy(&user.top, &path) {
+                continue;
+            }
+            match source.item_at(path)? {
+                Ok(item) => {
+                    if let CopyItem::File { size, .. } = &item {
+                        brought.bytes += size;
+                    }
+                    items.push(item);
+                }
+                Err(path) if brought.skipped.len() < MAX_NAMED_PATHS => {
+                    brought.skipped.push(path_to_text(&path))
+                }
+                Err(_) => {}
+            }
+        }
+        brought.files = items.len() as u64;
+        if brought.files > MAX_FILES || brought.bytes > MAX_BYTES {
+            return Err(errors::too_much_to_copy(
+                brought.files,
+                brought.bytes,
+                MAX_FILES,
+                MAX_BYTES,
+            ));
+        }
+        Ok(Some((source, items, brought)))
+    }
+
+    /// Returns the untracked files of the user's checkout that match the project's patterns.
+    fn matching_untracked(&self, repo: &ProjectRepo, top: &Path) -> Result<Vec<Vec<u8>>, GitError> {
+        let call = self
+            .git
+            .in_checkout(top, "list your untracked files")
+            .args(["ls-files", "--others", "-z", "--"]);
+        let call = repo.workspace.copy.iter().fold(call, |call, pattern| {
+            // Brackets are plain characters in Regatta's patterns, but character classes in git's.
+            let text = pattern.as_str().replace('\\', "\\\\").replace('[', "\\[");
+            call.arg(format!(":(top,glob){text}"))
+        });
+        Ok(split_nul(&call.run_expecting_success()?.stdout))
+    }
+
+    /// Returns whether a path may be copied at all, by its name.
+    fn may_copy(&self, top: &Path, path: &[u8]) -> bool {
+        let path = path_from_bytes(path);
+        let plain = path.components().all(|it| match it {
+            Component::Normal(name) => !name.as_bytes().eq_ignore_ascii_case(b".git"),
+            _ => false,
+        });
+        // Regatta's own data may lie inside the checkout.
+        plain
+            && !path.starts_with(".regatta")
+            && !top.join(path).starts_with(self.layout.data_dir())
+    }
+
+    /// Adds to the list of the workspace's paths that are not its attempt's work.
+    fn add_foreign_paths(
+        &self,
+        repo: &ProjectRepo,
+        attempt: AttemptId,
+        paths: impl Iterator<Item = Vec<u8>>,
+        manifest: &[PathPattern],
+    ) -> Result<(), GitError> {
+        let named = |path: &[u8]| manifest.iter().any(|it| it.matches(&path_to_text(path)));
+        let known = self.foreign_paths(repo, attempt)?;
+        let all: BTreeSet<Vec<u8>> = known
+            .iter()
+            .cloned()
+            .chain(paths.filter(|it| !named(it)))
+            .collect();
+        if all.len() == known.len() {
+            return Ok(());
+        }
+        let list = self.layout.foreign_list(&repo.project, attempt);
+        let new = list.with_extension("foreign-new");
+        disk::write_synced(&new, &join_nul(all.iter().map(Vec::as_slice)))?;
+        disk::rename_synced(&new, &list)
+    }
+
+    /// Reads the list of the workspace's paths that are not its attempt's work.
+    pub(crate) fn foreign_paths(
+        &self,
+        repo: &ProjectRepo,
+        attempt: AttemptId,
+    ) -> Result<HashSet<Vec<u8>>, GitError> {
+        let list = self.layout.foreign_list(&repo.project, attempt);
+        match fs::read(&list) {
+            Ok(bytes) => Ok(split_nul(&bytes).into_iter().collect()),
+            Err(cause) if cause.kind() == io::ErrorKind::NotFound => Ok(HashSet::new()),
+            Err(cause) => Err(errors::io_error("read", &list, &cause)),
+        }
+    }
+
+    /// Excludes these paths in the workspace's own git, so that `git status` is clean there at
+    /// first.
+    fn exclude_foreign_paths(
+        &self,
+        repo: &ProjectRepo,
+        attempt: AttemptId,
+        tree: &Path,
+    ) -> Result<(), GitError> {
+        let foreign: BTreeSet<Vec<u8>> = self.foreign_paths(repo, attempt)?.into_iter().collect();
+        let info = tree.join(".git").join("info");
+        if foreign.len() > MAX_EXCLUDED_PATHS
+            || !disk::is_real_dir(&tree.join(".git"))
+            || !disk::is_real_dir(&info)
+        {
+            return Ok(());
+        }
+        let mut text = b".regatta/\n".to_vec();
+        for path in foreign.iter().filter(|it| !it.contains(&b'\n')) {
+            text.push(b'/');
+            for byte in path {
+                if b"*?[\\ ".contains(byte) {
+                    text.push(b'\\');
+                }
+                text.push(*byte);
+            }
+            text.push(b'\n');
+        }
+        let new = disk::hidden_sibling(tree, ".copy");
+        disk::remove_tree(&new)?;
+        disk::write_unsynced(&new, &text)?;
+        disk::rename_synced(&new, &info.join("exclude"))
+    }
+
+    /// Records that a workspace is ready, and lists its new files as not the attempt's work.
+    pub(crate) fn mark_workspace_ready(
+        &self,
+        repo: &ProjectRepo,
+        attempt: AttemptId,
+        manifest: &[PathPattern],
+    ) -> Result<(), GitError> {
+        self.locks
+            .with_lock(LockKey::Attempt(repo.project.clone(), attempt), || {
+                let tree = self.layout.workspace(&repo.project, attempt);
+                let vault = self.vault(repo)?;
+                let made = self.new_files(repo, attempt, &vault)?;
+                self.add_foreign_paths(repo, attempt, made.into_iter(), manifest)?;
+                self.exclude_foreign_paths(repo, attempt, &tree)?;
+                disk::sync_file_system(&tree)?;
+                let settled = self.layout.ready_marker(&repo.project, attempt);
+                disk::write_synced(&settled, b"")?;
+                settled.parent().map_or(Ok(()), disk::sync_dir)
+            })
+    }
+}
+
+/// The user's checkout, read directory by directory.
+struct CheckoutReader {
+    top: PathBuf,
+    fd: OwnedFd,
+    /// The directory of the last path. Paths are sorted, so most share it with the one before.
+    last_dir: Option<(Vec<u8>, OwnedFd)>,
+}
+
+impl CheckoutReader {
+    fn open(top: &Path) -> Result<CheckoutReader, GitError> {
+        let fd = open_dir(CWD, top.as_os_str(), OFlags::empty())
+            .map_err(|cause| errors::io_error("open", top, &cause))?;
+        Ok(CheckoutReader {
+            top: top.to_owned(),
+            fd,
+            last_dir: None,
+        })
+    }
+
+    /// Returns the opened directory of `path`, and the name in it. Fails if a link is on the way.
+    fn parent<'a>(&mut self, path: &'a [u8]) -> io::Result<(&OwnedFd, &'a OsStr)> {
+        let (dir, name) = match path.iter().rposition(|it| *it == b'/') {
+            Some(at) => (&path[..at], &path[at + 1..]),
+            None => (&[][..], path),
+        };
+        let name = OsStr::from_bytes(name);
+        if dir.is_empty() {
+            return Ok((&self.fd, name));
+        }
+        if self.last_dir.as_ref().is_none_or(|it| it.0 != dir) {
+            let mut at: Option<OwnedFd> = None;
+            for part in dir.split(|it| *it == b'/') {
+                let part = OsStr::from_bytes(part);
+                at = Some(open_dir(
+                    at.as_ref().unwrap_or(&self.fd),
+                    part,
+                    OFlags::NOFOLLOW,
+                )?);
+            }
+            self.last_dir = at.map(|it| (dir.to_vec(), it));
+        }
+        match &self.last_dir {
+            Some((_, fd)) => Ok((fd, name)),
+            None => Ok((&self.fd, name)),
+        }
+    }
+
+    /// Returns the item at `path`, or gives the path back if it must be left out.
+    fn item_at(&mut self, path: Vec<u8>) -> Result<Result<CopyItem, Vec<u8>>, GitError> {
+        if path.ends_with(b"/") {
+            return Ok(Err(path)); // a nested repository
+        }
+        let found = self.parent(&path).and_then(|(dir, name)| {
+            let stat = rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW)?;
+            Ok(match FileType::from_raw_mode(stat.st_mode) {
+                FileType::RegularFile => Some((u64::try_from(stat.st_size).unwrap_or(0), None)),
+                FileType::Symlink => {
+                    let to = rustix::fs::readlinkat(dir, name, Vec::new())?;
+                    Some((0, Some(PathBuf::from(OsStr::from_bytes(to.as_bytes())))))
+                }
+                _ => None,
+            })
+        });
+        match found {
+            Ok(Some((size, None))) => Ok(Ok(CopyItem::File { path, size })),
+            Ok(Some((_, Some(to)))) if is_link_target_inside(path_from_bytes(&path), &to) => {
+                Ok(Ok(CopyItem::Link { path, to }))
+            }
+            Ok(_) => Ok(Err(path)),
+            // The file was removed, or replaced by a link.
+            Err(cause) if is_outside_or_gone(&cause) => Ok(Err(path)),
+            Err(cause) => Err(errors::io_error(
+                "look at",
+                &self.top.join(path_from_bytes(&path)),
+                &cause,
+            )),
+        }
+    }
+
+    /// Copies one item into `tree`, unless it exists there. Returns `false` if it was left out.
+    fn copy(&mut self, item: &CopyItem, tree: &Path) -> Result<bool, GitError> {
+        let path = path_from_bytes(item.path()).to_owned();
+        let (from, to) = (self.top.join(&path), tree.join(&path));
+        if !create_parent_dirs(tree, &path)? {
+            return Ok(false);
+        }
+        if disk::is_occupied(&to) {
+            return Ok(true);
+        }
+        let part = disk::hidden_sibling(tree, ".copy");
+        disk::remove_tree(&part)?;
+        let failed = |cause: io::Error| errors::io_error("copy", &from, &cause);
+        match item {
+            CopyItem::Link { to: target, .. } => symlink(target, &part).map_err(failed)?,
+            CopyItem::File { path, .. } => match self
+                .parent(path)
+                .and_then(|(dir, name)| copy_file(dir, name, &part))
+            {
+                Ok(()) => {}
+                Err(cause) if is_outside_or_gone(&cause) => return Ok(false),
+                Err(cause) => return Err(failed(cause)),
+            },
+        }
+        fs::rename(&part, &to).map_err(failed)?;
+        Ok(true)
+    }
+}
+
+fn is_outside_or_gone(cause: &io::Error) -> bool {
+    use rustix::io::Errno;
+    let gone = [Errno::NOENT, Errno::NOTDIR, Errno::LOOP, Errno::MLINK];
+    cause
+        .raw_os_error()
+        .is_some_and(|code| gone.iter().any(|it| it.raw_os_error() == code))
+}
+
+fn open_dir(at: impl std::os::fd::AsFd, name: &OsStr, more: OFlags) -> io::Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | more;
+    Ok(rustix::fs::openat(at, name, flags, Mode::empty())?)
+}
+
+fn copy_file(dir: &OwnedFd, name: &OsStr, to: &Path) -> io::Result<()> {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let from = File::from(rustix::fs::openat(dir, name, flags, Mode::empty())?);
+    let about = from.metadata()?;
+    if !about.is_file() {
+        return Err(rustix::io::Errno::NOTDIR.into()); // it was a plain file a moment ago
+    }
+    let mut new = File::options().write(true).create_new(true).open(to)?;
+    if rustix::fs::ioctl_ficlone(&new, &from).is_err() {
+        // The file may grow while it is read; only its counted size is copied.
+        io::copy(&mut (&from).take(about.len()), &mut new)?;
+    }
+    new.set_permissions(fs::Permissions::from_mode(
+        about.permissions().mode() & 0o777,
+    ))?;
+    new.set_modified(about.modified()?) // build tools compare times
+}
+
+/// Creates the directories for `path` in `tree`. Returns `false` if something on the way is not a
+/// directory.
+fn create_parent_dirs(tree: &Path, path: &Path) -> Result<bool, GitError> {
+    let mut at = tree.to_owned();
+    for part in path.parent().into_iter().flat_map(Path::components) {
+        at.push(part);
+        if disk::is_real_dir(&at) {
+            continue;
+        }
+        if disk::is_occupied(&at) {
+            return Ok(false);
+        }
+        fs::create_dir(&at).map_err(|cause| errors::io_error("create", &at, &cause))?;
+    }
+    Ok(true)
+}
+
+/// Returns whether the target `to` of a link at `path` stays in the checkout, judged by its
+/// spelling.
+fn is_link_target_inside(path: &Path, to: &Path) -> bool {
+    let mut depth = path.components().count().saturating_sub(1);
+    for part in to.components() {
+        match part {
+            Component::Normal(name) if name.as_bytes().eq_ignore_ascii_case(b".git") => {
+                return false;
+            }
+            Component::Normal(_) => depth += 1,
+            Component::CurDir => {}
+            Component::ParentDir if depth > 0 => depth -= 1,
+            _ => return false,
+        }
+    }
+    true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn s6_a_link_that_leads_outside_is_not_copied() {
+        for (path, to, inside) in [
+            ("a", "b", true),
+            ("a/b", "../c", true),
+            ("a/b", "../../c", false),
+            ("a", "/etc/passwd", false),
+            ("a", "..", false),
+            ("a/b/c", "../../d/../e", true),
+            ("a", "x/../../y", false),
+            ("a", ".git/config", false),
+        ] {
+            assert_eq!(
+                is_link_target_inside(Path::new(path), Path::new(to)),
+                inside,
+                "{path} -> {to}"
+            );
+        }
+    }
+}

@@ -1,0 +1,373 @@
+//! Reads the user's repository without changing it.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::PoisonError;
+
+use regatta_core::ids::{BranchName, CommitId};
+use regatta_engine::ports::git::{GitError, ProjectRepo, RepoFacts};
+
+use crate::git_command::{GitOutput, path_to_text};
+use crate::{GitAdapter, errors};
+
+const MAX_NAMED_DIRTY_FILES: usize = 10;
+/// The largest number of `.gitattributes` files that are read to find out whether LFS is used.
+const MAX_ATTRIBUTE_FILES: usize = 100;
+
+/// The user's repository as found on disk.
+#[derive(Clone, Debug)]
+pub(crate) struct UserRepo {
+    /// The working tree's top, or the bare repository itself.
+    pub(crate) top: PathBuf,
+    /// The part of this checkout: HEAD, the index.
+    pub(crate) git_dir: PathBuf,
+    /// The part that all linked worktrees share: refs and objects.
+    pub(crate) common_dir: PathBuf,
+    pub(crate) is_bare: bool,
+    /// True if its file system treats names that differ by case as equal.
+    pub(crate) folds_case: bool,
+}
+
+/// A tracked file that differs from HEAD or from the index.
+#[derive(Debug)]
+pub(crate) struct ModifiedFile {
+    pub(crate) path: Vec<u8>,
+    /// The index differs from HEAD.
+    pub(crate) is_staged: bool,
+    /// The working tree differs from the index.
+    pub(crate) is_edited: bool,
+    /// A merge left the file unmerged.
+    pub(crate) is_unmerged: bool,
+}
+
+impl GitAdapter {
+    /// Reads the facts about the repository that contains `path`.
+    pub(crate) fn repo_facts(&self, path: &Path) -> Result<RepoFacts, GitError> {
+        let user = self.discover(path, false)?;
+        let head = self.head_branch(&user)?;
+        let born = self
+            .git
+            .in_checkout(&user.top, "read HEAD")
+            .args(["rev-parse", "--verify", "--quiet", "HEAD^{commit}"])
+            .run_for_optional_object()?
+            .is_some();
+        let mut dirty = Vec::new();
+        let submodules = self.checkout_submodules(&user)?;
+        let has_lfs = self.uses_lfs(&user)?;
+        if !user.is_bare {
+            let changes = self.modified_files(&user.top)?;
+            dirty = changes
+                .iter()
+                .map(|it| path_to_text(&it.path))
+                .take(MAX_NAMED_DIRTY_FILES)
+                .collect();
+        }
+        Ok(RepoFacts {
+            is_unborn: !born && head.is_some(),
+            // A branch name that is not accepted counts as none, because nothing can land on it.
+            branch: head
+                .filter(|_| born)
+                .and_then(|it| BranchName::new(it.strip_prefix("refs/heads/")?).ok()),
+            is_bare: user.is_bare,
+            dirty_files: dirty,
+            operation_in_progress: operation_in_progress(&user.git_dir),
+            submodules,
+            has_lfs,
+            top: user.top,
+        })
+    }
+
+    /// Returns whether a `.gitattributes` file of the checkout assigns files to Git LFS.
+    fn uses_lfs(&self, user: &UserRepo) -> Result<bool, GitError> {
+        if user.is_bare {
+            return Ok(false);
+        }
+        let call = self.git.in_checkout(&user.top, "list your .gitattributes");
+        let listed = call
+            .args(["ls-files", "-z", "--", ":(glob)**/.gitattributes"])
+            .run_for_list()?;
+        let has_rule = |path: &Vec<u8>| {
+            fs::read(user.top.join(path_from_line(path))).is_ok_and(|rules| uses_lfs_filter(&rules))
+        };
+        Ok(listed.iter().take(MAX_ATTRIBUTE_FILES).any(has_rule))
+    }
+
+    /// Finds the repository whose top is `path`, from the cache if it is unchanged.
+    pub(crate) fn discover_at(&self, path: &Path) -> Result<UserRepo, GitError> {
+        let known = self
+            .known_repos
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .get(path)
+            .cloned();
+        if let Some((user, sign)) = known
+            && repo_fingerprint(path, &user) == Some(sign)
+        {
+            return Ok(user);
+        }
+        let user = self.discover(path, true)?;
+        if let Some(sign) = repo_fingerprint(path, &user) {
+            let mut known = self
+                .known_repos
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner);
+            known.insert(path.to_path_buf(), (user.clone(), sign));
+        }
+        Ok(user)
+    }
+
+    fn discover(&self, path: &Path, exactly_here: bool) -> Result<UserRepo, GitError> {
+        const OPERATION: &str = "find the repository";
+        let path =
+            std::path::absolute(path).map_err(|cause| errors::io_error("find", path, &cause))?;
+        if !path.is_dir() {
+            return Err(errors::not_a_repository(&path));
+        }
+        let call = || {
+            let call = self.git.in_checkout(&path, OPERATION);
+            let call = if exactly_here {
+                call.ceiling_dir(&path)
+            } else {
+                call
+            };
+            call.args(["rev-parse", "--path-format=absolute"])
+        };
+        let said = call()
+            .args([
+                "--is-bare-repository",
+                "--is-inside-work-tree",
+                "--git-dir",
+                "--git-common-dir",
+            ])
+            .run()?;
+        if said.status != Some(0) && said.stderr.contains("not a git repository") {
+            return Err(errors::not_a_repository(&path));
+        }
+        let lines = expect_lines(OPERATION, &said)?;
+        let [bare, inside, git_dir, common] = lines.as_slice() else {
+            return Err(errors::unexpected(OPERATION));
+        };
+        let bare = *bare == b"true";
+        let top = if bare {
+            path_from_line(git_dir)
+        } else if *inside == b"true" {
+            let said = call().arg("--show-toplevel").run()?;
+            expect_single_path(OPERATION, &said)?
+        } else {
+            return Err(errors::inside_git_directory(&path));
+        };
+        let common = path_from_line(common);
+        let folds_case = self.repo_folds_case(&top, &common)?;
+        Ok(UserRepo {
+            top,
+            git_dir: path_from_line(git_dir),
+            common_dir: common,
+            is_bare: bare,
+            folds_case,
+        })
+    }
+
+    /// Returns the ref that HEAD names, even if it does not exist.
+    pub(crate) fn head_branch(&self, user: &UserRepo) -> Result<Option<String>, GitError> {
+        if let Ok(text) = fs::read_to_string(user.git_dir.join("HEAD")) {
+            match text.trim_end().strip_prefix("ref: ") {
+                // Where refs are not files, HEAD has only this placeholder.
+                Some("refs/heads/.invalid") => {}
+                Some(name) => return Ok(Some(name.to_owned())),
+                None if CommitId::new(text.trim_end()).is_ok() => return Ok(None),
+                None => {}
+            }
+        }
+        let said = self
+            .git
+            .in_checkout(&user.top, "read HEAD")
+            .args(["symbolic-ref", "--quiet", "HEAD"])
+            .run()?;
+        match said.status {
+            Some(0) => Ok(Some(path_to_text(said.stdout.trim_ascii_end()))),
+            Some(1) => Ok(None),
+            _ => Err(errors::git_failed("read HEAD", &said.stderr)),
+        }
+    }
+
+    /// Returns the trunk's tip in the user's repository.
+    pub(crate) fn trunk_tip(
+        &self,
+        user: &UserRepo,
+        repo: &ProjectRepo,
+    ) -> Result<CommitId, GitError> {
+        let name = format!("refs/heads/{}", repo.trunk);
+        // An unpacked ref in a file needs no process. Git resolves all other cases.
+        if let Ok(text) = fs::read_to_string(user.common_dir.join(&name))
+            && let Ok(tip) = CommitId::new(text.trim_end())
+        {
+            return Ok(tip);
+        }
+        let tip = self
+            .git
+            .in_vault(&user.common_dir, "read the trunk")
+            .args(["rev-parse", "--verify", "--quiet"])
+            .arg(format!("{name}^{{commit}}"))
+            .run_for_optional_object()?;
+        match tip {
+            Some(tip) => Ok(tip),
+            None if self.head_branch(user)? == Some(name) => {
+                Err(errors::unborn_branch(&repo.trunk, &user.top))
+            }
+            None => Err(errors::no_such_branch(&repo.trunk, &user.top)),
+        }
+    }
+
+    /// Returns whether a file in the checkout of the trunk has an edit that is not staged.
+    ///
+    /// A staged file is not examined, because the index lags behind the trunk for a moment whenever
+    /// work lands.
+    pub(crate) fn has_unstaged_edit(
+        &self,
+        repo: &ProjectRepo,
+        path: &str,
+        committed: &[u8],
+    ) -> Result<bool, GitError> {
+        const OPERATION: &str = "look for an edit in the checkout";
+        match fs::read(repo.path.join(path)) {
+            Ok(saved) if saved != committed => {}
+            _ => return Ok(false),
+        }
+        let head = self
+            .git
+            .in_checkout(&repo.path, OPERATION)
+            .args(["symbolic-ref", "--quiet", "HEAD"])
+            .run()?;
+        if String::from_utf8_lossy(&head.stdout).trim_end() != format!("refs/heads/{}", repo.trunk)
+        {
+            return Ok(false);
+        }
+        let listed = self.git.in_checkout(&repo.path, OPERATION).args([
+            "status",
+            "--porcelain=v1",
+            "-z",
+            "--untracked-files=no",
+            "--no-renames",
+            "--",
+            path,
+        ]);
+        // The second letter is about the working tree.
+        Ok(listed
+            .run_for_list()?
+            .iter()
+            .any(|entry| entry.get(1).is_some_and(|letter| *letter != b' ')))
+    }
+
+    /// Returns the tracked files of a checkout that differ from HEAD or from the index.
+    ///
+    /// Submodules are left out, because moving the trunk never touches their files.
+    pub(crate) fn modified_files(&self, top: &Path) -> Result<Vec<ModifiedFile>, GitError> {
+        const OPERATION: &str = "compare the working tree with HEAD";
+        let entries = self
+            .git
+            .in_checkout(top, OPERATION)
+            .args([
+                "status",
+                "--porcelain=v1",
+                "-z",
+                "--untracked-files=no",
+                "--no-renames",
+                "--ignore-submodules=all",
+            ])
+            .run_for_list()?;
+        let entry = |it: Vec<u8>| match it.as_slice() {
+            [staged, tree, b' ', path @ ..] => {
+                let unmerged = matches!(
+                    (staged, tree),
+                    (b'U', _) | (_, b'U') | (b'D', b'D') | (b'A', b'A')
+                );
+                Ok(ModifiedFile {
+                    is_staged: *staged != b' ',
+                    is_edited: *tree != b' ',
+                    is_unmerged: unmerged,
+                    path: path.to_vec(),
+                })
+            }
+            _ => Err(errors::unexpected(OPERATION)),
+        };
+        entries.into_iter().map(entry).collect()
+    }
+}
+
+fn uses_lfs_filter(rules: &[u8]) -> bool {
+    rules
+        .split(|byte| *byte == b'\n')
+        .filter(|line| !line.starts_with(b"#"))
+        .any(|line| {
+            String::from_utf8_lossy(line)
+                .split_whitespace()
+                .any(|word| word == "filter=lfs")
+        })
+}
+
+/// The facts that change when a repository is replaced, moved or reconfigured.
+pub(crate) type RepoFingerprint = Vec<(u64, u64, i64, i64)>;
+
+fn repo_fingerprint(path: &Path, user: &UserRepo) -> Option<RepoFingerprint> {
+    let of = |path: &Path| fs::symlink_metadata(path).ok();
+    // Only the inode counts for directories, because changes inside them are irrelevant.
+    let place = |path: &Path| of(path).map(|it| (it.dev(), it.ino(), 0, 0));
+    let file = |path: &Path| of(path).map(|it| (it.dev(), it.ino(), it.mtime(), it.mtime_nsec()));
+    let dot_git = if user.is_bare {
+        path.to_path_buf()
+    } else {
+        path.join(".git")
+    };
+    let dot_git = if of(&dot_git)?.is_dir() {
+        place(&dot_git)?
+    } else {
+        file(&dot_git)?
+    };
+    Some(vec![
+        place(path)?,
+        dot_git,
+        place(&user.git_dir)?,
+        place(&user.common_dir)?,
+        file(&user.common_dir.join("config"))?,
+    ])
+}
+
+/// Returns the operation that the checkout with this git directory is in the middle of.
+pub(crate) fn operation_in_progress(git_dir: &Path) -> Option<&'static str> {
+    const MARKERS: &[(&str, &str)] = &[
+        ("rebase-merge", "a rebase"),
+        ("rebase-apply/applying", "applying patches"),
+        ("rebase-apply", "a rebase"),
+        ("MERGE_HEAD", "a merge"),
+        ("CHERRY_PICK_HEAD", "a cherry-pick"),
+        ("REVERT_HEAD", "a revert"),
+        ("BISECT_LOG", "a bisect"),
+    ];
+    MARKERS
+        .iter()
+        .find(|(sign, _)| git_dir.join(sign).exists())
+        .map(|(_, what)| *what)
+}
+
+fn expect_lines<'a>(doing: &str, said: &'a GitOutput) -> Result<Vec<&'a [u8]>, GitError> {
+    if said.status != Some(0) {
+        return Err(errors::git_failed(doing, &said.stderr));
+    }
+    Ok(said
+        .stdout
+        .split(|it| *it == b'\n')
+        .filter(|it| !it.is_empty())
+        .collect())
+}
+
+fn expect_single_path(doing: &str, said: &GitOutput) -> Result<PathBuf, GitError> {
+    match expect_lines(doing, said)?.as_slice() {
+        [only] => Ok(path_from_line(only)),
+        _ => Err(errors::unexpected(doing)),
+    }
+}
+
+fn path_from_line(bytes: &[u8]) -> PathBuf {
+    crate::git_command::path_from_bytes(bytes).to_path_buf()
+}

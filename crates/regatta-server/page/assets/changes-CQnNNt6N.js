@@ -1,0 +1,1 @@
+function e(e){let t=new Map;for(let n of e)t.set(`${n.t} ${n.k}`,n);return[...t.values()]}export{e as t};

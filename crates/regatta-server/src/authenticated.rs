@@ -1,0 +1,133 @@
+//! An authenticated request: its caller, its origin and its headers.
+
+use axum::extract::FromRequestParts;
+use axum::http::HeaderMap;
+use axum::http::request::Parts;
+use regatta_api::Problem;
+use regatta_api::verb::TokenScope;
+use regatta_core::command::Actor;
+use regatta_core::ids::{AgentName, RequestKey};
+
+use crate::ProblemResponse;
+use crate::listen::ConnectionOrigin;
+use crate::tokens::Principal;
+use crate::verbs::RequestContext;
+
+/// The part of a request that every handler needs.
+#[derive(Clone, Debug)]
+pub(crate) struct Authenticated {
+    pub(crate) principal: Principal,
+    pub(crate) origin: ConnectionOrigin,
+    pub(crate) headers: HeaderMap,
+}
+
+impl<S: Sync> FromRequestParts<S> for Authenticated {
+    type Rejection = ProblemResponse;
+
+    async fn from_request_parts(
+        parts: &mut Parts,
+        _: &S,
+    ) -> Result<Authenticated, ProblemResponse> {
+        // The guard and the connection set these extensions. Without them a request is refused.
+        let visitor = parts
+            .extensions
+            .get::<Principal>()
+            .cloned()
+            .ok_or_else(crate::tokens::no_token)?;
+        let origin = parts
+            .extensions
+            .get::<ConnectionOrigin>()
+            .copied()
+            .ok_or_else(crate::tokens::no_token)?;
+        Ok(Authenticated {
+            principal: visitor,
+            origin,
+            headers: parts.headers.clone(),
+        })
+    }
+}
+
+impl Authenticated {
+    /// Returns a header, if it is plain text.
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+        self.headers.get(name).and_then(|it| it.to_str().ok())
+    }
+
+    /// Returns the actor of the caller's writes and the idempotency key of this request. Only a
+    /// caller who can read the data directory may name the person; for all others the token does.
+    pub(crate) fn request_context(&self) -> Result<RequestContext, Problem> {
+        let by = match &self.principal {
+            Principal::Owner => self
+                .header("x-regatta-person")
+                .filter(|it| it.len() <= 64 && it.bytes().all(|it| it.is_ascii_graphic()))
+                .map_or(Actor::Person("operator".into()), |it| {
+                    Actor::Person(it.into())
+                }),
+            Principal::Named {
+                name,
+                scope: TokenScope::Runner,
+            } => Actor::Agent(AgentName::new(&format!("runner/{name}")).map_err(|_| bad_key())?),
+            Principal::Named { name, .. } => Actor::Person(name.clone()),
+            Principal::Attempt { agent, .. } | Principal::Firing { agent, .. } => {
+                Actor::Agent(agent.clone())
+            }
+        };
+        let key = match self.headers.get("idempotency-key") {
+            None => None,
+            Some(given) => {
+                let given = given.to_str().map_err(|_| bad_key())?;
+                // The key is qualified by the caller, so that nobody can find or spoil another
+                // caller's answers with the same key.
+                let given = match &self.principal {
+                    Principal::Owner => given.to_owned(),
+                    other => format!("{}/{given}", other.label()),
+                };
+                Some(RequestKey::new(&given).map_err(|_| bad_key())?)
+            }
+        };
+        let parent = crate::otlp::parse_traceparent(&self.headers);
+        let unless_changed = match self.headers.get("if-match") {
+            None => None,
+            Some(given) => given
+                .to_str()
+                .ok()
+                .map(|it| it.trim().trim_matches('"'))
+                .map(parse_revision)
+                .transpose()?
+                .flatten(),
+        };
+        Ok(RequestContext {
+            principal: self.principal.clone(),
+            origin: self.origin,
+            actor: by,
+            idempotency_key: key,
+            trace_parent: parent,
+            expected_revision: unless_changed,
+        })
+    }
+}
+
+/// Parses a revision. A star sets no condition.
+fn parse_revision(text: &str) -> Result<Option<u64>, Problem> {
+    if text == "*" {
+        return Ok(None);
+    }
+    let bad = |_| {
+        Problem::new(
+            400,
+            "bad_condition",
+            "If-Match must be a revision",
+            "send the ETag of an answer, such as If-Match: \"42\"",
+        )
+    };
+    text.parse().map(Some).map_err(bad)
+}
+
+fn bad_key() -> Problem {
+    Problem::new(
+        400,
+        "bad_key",
+        "the Idempotency-Key cannot be used",
+        "send 1 to 200 printable ASCII characters",
+    )
+}

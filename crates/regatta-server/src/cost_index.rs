@@ -1,0 +1,565 @@
+//! An index of cost, read from the event log once and then kept up to date.
+//!
+//! The first request of a day reads the log from that day's first revision; later requests continue
+//! from there. Ended attempts and tasks no longer change and are read once. Git is asked once for
+//! the number of lines of a change. When a new day begins, the days before those that were
+//! requested on the previous day are dropped, and read again if somebody asks for them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Mutex, PoisonError};
+
+use regatta_api::view::{CostRow, CostTable, CostView, LandedLinesView, SpendResultsView};
+use regatta_core::attempt::Attempt;
+use regatta_core::board::Board;
+use regatta_core::budget::{self, Spend};
+use regatta_core::cost::{
+    self, CapForecast, CostEntry, CostGrouping, CostSum, ProviderBand, SpendLedger, SpendRate,
+};
+use regatta_core::event::Event;
+use regatta_core::ids::{AgentName, AttemptId, CommitId, MissionId, Now, ProjectName, TaskId};
+use regatta_core::task::{Task, TaskStatus};
+use regatta_engine::ports::git::{Git, ProjectRepo};
+use regatta_engine::ports::store::{StoreError, StoreHistory, first_message_since};
+
+use crate::live::provider_or_runtime;
+
+const DAY_MS: u64 = 24 * 3_600_000;
+/// Maximum number of landed changes whose lines are counted, the latest first.
+pub(crate) const MAX_MEASURED_CHANGES: usize = 200;
+
+/// The sources of the figures.
+pub(crate) struct CostInput<'a> {
+    pub(crate) board: &'a Board,
+    pub(crate) now: Now,
+    pub(crate) history: &'a dyn StoreHistory,
+    pub(crate) git: &'a dyn Git,
+    /// Maximum number of changes that git is asked for per request.
+    pub(crate) max_measured: usize,
+}
+
+/// The part of the log that is kept in memory.
+#[derive(Default)]
+pub(crate) struct CostIndex {
+    indexed: Mutex<IndexedCosts>,
+}
+
+#[derive(Default)]
+struct IndexedCosts {
+    /// The first day in the book.
+    first_day: Option<u64>,
+    /// The day of the last request, and the largest number of days before it that were requested.
+    today: u64,
+    max_days_back: u64,
+    /// The revision up to which the log was read.
+    read_revision: u64,
+    ledger: SpendLedger,
+    /// Attempts that have ended.
+    ended_attempts: BTreeMap<AttemptId, CostDimensions>,
+    /// Tasks that have ended, with the date.
+    ended_tasks: BTreeMap<TaskId, (u64, EndedTask)>,
+    /// Number of lines of each landed change.
+    lines_by_commit: BTreeMap<CommitId, u64>,
+}
+
+/// The facts about an attempt that cost is grouped by.
+#[derive(Clone)]
+struct CostDimensions {
+    task: TaskId,
+    mission: Option<MissionId>,
+    agent: AgentName,
+    model: Option<String>,
+    is_lost: bool,
+}
+
+impl CostDimensions {
+    fn from_attempt(it: &Attempt) -> CostDimensions {
+        CostDimensions {
+            task: it.task,
+            mission: it.mission,
+            agent: it.agent.clone(),
+            model: it.session.model.clone(),
+            is_lost: it.end.as_ref().is_some_and(|it| cost::is_lost(it.cause)),
+        }
+    }
+
+    /// Returns the provider that is paid; the agent's name if the agent was removed.
+    fn provider(&self, board: &Board) -> String {
+        board
+            .agents
+            .get(&self.agent)
+            .map_or_else(|| self.agent.to_string(), |it| provider_or_runtime(it))
+    }
+}
+
+/// Returns the facts about an attempt. Those of an ended attempt are read once and then kept.
+fn dimensions_of(
+    ground: &CostInput<'_>,
+    ended: &mut BTreeMap<AttemptId, CostDimensions>,
+    attempt: AttemptId,
+) -> Result<Option<CostDimensions>, StoreError> {
+    if let Some(who) = ended.get(&attempt) {
+        return Ok(Some(who.clone()));
+    }
+    if let Some(live) = ground.board.attempts.get(&attempt) {
+        return Ok(Some(CostDimensions::from_attempt(live)));
+    }
+    let Some(found) = ground.history.attempt(attempt)? else {
+        return Ok(None);
+    };
+    let who = CostDimensions::from_attempt(&found);
+    if found.end.is_some() {
+        ended.insert(attempt, who.clone());
+    }
+    Ok(Some(who))
+}
+
+/// The result of a task.
+#[derive(Clone)]
+struct EndedTask {
+    project: ProjectName,
+    status: TaskStatus,
+    spent: Spend,
+    /// The landed change: the commits before and after it.
+    landed: Option<(CommitId, CommitId)>,
+}
+
+impl EndedTask {
+    fn is_dropped(&self) -> bool {
+        matches!(self.status, TaskStatus::Failed | TaskStatus::Cancelled)
+    }
+
+    fn from_task(it: &Task) -> EndedTask {
+        let work = it.submission.as_ref().filter(|_| it.landed.is_some());
+        EndedTask {
+            project: it.project.clone(),
+            status: it.status,
+            spent: it.spent,
+            landed: work.map(|it| (it.base.clone(), it.commit.clone())),
+        }
+    }
+}
+
+/// Today's cost against its ceiling.
+pub(crate) struct TodaySpend {
+    pub(crate) spent_by_minute: Vec<(u64, u64)>,
+    pub(crate) bands: Vec<ProviderBand>,
+    pub(crate) cap: Option<u64>,
+    pub(crate) forecast: Option<CapForecast>,
+}
+
+impl CostIndex {
+    /// Returns the cost of today and of `days` days before, grouped by each dimension in `by`.
+    pub(crate) fn cost_view(
+        &self,
+        ground: &CostInput<'_>,
+        days: u32,
+        by: &[CostGrouping],
+    ) -> Result<CostView, StoreError> {
+        let mut kept = self.indexed.lock().unwrap_or_else(PoisonError::into_inner);
+        let day = budget::day_of(ground.now).saturating_sub(u64::from(days));
+        kept.read_events(ground, day)?;
+        let pace = kept.ledger.spend_rate(ground.now);
+        let finished = kept.ended_since(ground, day)?;
+        let mut entries = kept.cost_entries(ground, day)?;
+        let dropped: BTreeSet<TaskId> = finished
+            .iter()
+            .filter(|it| it.1.is_dropped())
+            .map(|it| it.0)
+            .collect();
+        entries
+            .iter_mut()
+            .for_each(|it| it.is_lost |= dropped.contains(&it.task));
+        let table = |by: &CostGrouping| CostTable {
+            by: *by,
+            rows: cost_rows(ground.board, ground.history, &entries, *by, &pace),
+        };
+        let cap = day_ceiling(ground.board).filter(|_| days == 0);
+        let total = cost::sum(entries.iter(), &pace);
+        Ok(CostView {
+            days,
+            since_wall: day * DAY_MS,
+            tables: by.iter().map(table).collect(),
+            cap,
+            forecast: ceiling_forecast(&total, cap, ground.now),
+            total,
+            came: kept.spend_results(ground, &finished, &entries, &dropped),
+        })
+    }
+
+    /// Returns today's cost by the minute, and when its ceiling is reached.
+    pub(crate) fn today_spend(&self, ground: &CostInput<'_>) -> Result<TodaySpend, StoreError> {
+        let mut kept = self.indexed.lock().unwrap_or_else(PoisonError::into_inner);
+        let (day, cap) = (budget::day_of(ground.now), day_ceiling(ground.board));
+        kept.read_events(ground, day)?;
+        let mut total = CostSum {
+            spent: budget::spent_on(ground.board, day, None),
+            ..CostSum::default()
+        };
+        total.hourly_rate = kept.ledger.spend_rate(ground.now).total_hourly_rate();
+        let (line, bands) = (
+            kept.ledger.cumulative_cost(day),
+            kept.ledger.provider_bands(day),
+        );
+        Ok(TodaySpend {
+            spent_by_minute: line,
+            bands,
+            cap,
+            forecast: ceiling_forecast(&total, cap, ground.now),
+        })
+    }
+}
+
+fn day_ceiling(board: &Board) -> Option<u64> {
+    board
+        .budgets
+        .get(&budget::BudgetScope::Day)
+        .and_then(|it| it.ceiling.micro_usd)
+}
+
+fn ceiling_forecast(total: &CostSum, cap: Option<u64>, now: Now) -> Option<CapForecast> {
+    cost::forecast(total.spent.usage.micro_usd?, cap?, total.hourly_rate, now)
+}
+
+impl IndexedCosts {
+    /// Reads new events, starting at the beginning of `day` if that was not read yet.
+    fn read_events(&mut self, ground: &CostInput<'_>, day: u64) -> Result<(), StoreError> {
+        let (history, until) = (ground.history, ground.board.revision);
+        self.note_requested_day(budget::day_of(ground.now), day);
+        if self.first_day.is_none_or(|it| day < it) {
+            let dated = |revision: u64| {
+                let found = history.events(revision.saturating_sub(1), 1)?;
+                Ok::<_, StoreError>(found.first().map(|it| (it.revision, it.now.unix_ms)))
+            };
+            let first = first_message_since(day * DAY_MS, until, dated)?;
+            (self.first_day, self.read_revision, self.ledger) =
+                (Some(day), first.saturating_sub(1), SpendLedger::default());
+        }
+        while self.read_revision < until {
+            let page = history.events(self.read_revision, 500)?;
+            if page.is_empty() {
+                break;
+            }
+            for recorded in &page {
+                let paid = match &recorded.event {
+                    Event::BudgetSpent(it) => {
+                        dimensions_of(ground, &mut self.ended_attempts, *it.attempt())?
+                    }
+                    _ => None,
+                };
+                self.ledger
+                    .fold(recorded, paid.map(|it| it.provider(ground.board)));
+                self.read_revision = recorded.revision;
+            }
+        }
+        Ok(())
+    }
+
+    /// Records which day is requested. At the first request of a new day, days that were not
+    /// requested on the previous day are dropped.
+    fn note_requested_day(&mut self, today: u64, day: u64) {
+        if today > self.today {
+            let first = today.saturating_sub(self.max_days_back);
+            if self.first_day.is_some_and(|it| it < first) {
+                self.forget_before(first);
+            }
+            (self.today, self.max_days_back) = (today, 0);
+        }
+        self.max_days_back = self.max_days_back.max(today.saturating_sub(day));
+    }
+
+    fn forget_before(&mut self, day: u64) {
+        self.first_day = Some(day);
+        self.ledger.forget_before(day);
+        let (spends, ends) = (self.ledger.spend_since(day), self.ledger.ended_since(day));
+        self.ended_attempts.retain(|it, _| spends.contains_key(it));
+        let ends: BTreeSet<TaskId> = ends.into_iter().map(|it| it.1).collect();
+        self.ended_tasks.retain(|it, _| ends.contains(it));
+        let landed: BTreeSet<&CommitId> = self
+            .ended_tasks
+            .values()
+            .filter_map(|it| it.1.landed.as_ref().map(|it| &it.1))
+            .collect();
+        self.lines_by_commit.retain(|it, _| landed.contains(it));
+    }
+
+    /// Returns the usage of each attempt with all dimensions that it can be grouped by.
+    fn cost_entries(
+        &mut self,
+        ground: &CostInput<'_>,
+        day: u64,
+    ) -> Result<Vec<CostEntry>, StoreError> {
+        let mut entries = Vec::new();
+        for (attempt, spend) in self.ledger.spend_since(day) {
+            let Some(who) = dimensions_of(ground, &mut self.ended_attempts, attempt)? else {
+                continue;
+            };
+            entries.push(CostEntry {
+                attempt,
+                task: who.task,
+                mission: who.mission,
+                provider: who.provider(ground.board),
+                agent: who.agent,
+                model: who.model,
+                spend,
+                is_lost: who.is_lost,
+            });
+        }
+        Ok(entries)
+    }
+
+    /// Returns the tasks that ended on or after a day and were not started again.
+    fn ended_since(
+        &mut self,
+        ground: &CostInput<'_>,
+        day: u64,
+    ) -> Result<Vec<(TaskId, EndedTask)>, StoreError> {
+        let mut found = Vec::new();
+        for (wall, id) in self.ledger.ended_since(day) {
+            if ground
+                .board
+                .tasks
+                .get(&id)
+                .is_some_and(|it| !it.status.is_terminal())
+            {
+                continue;
+            }
+            if let Some((_, it)) = self.ended_tasks.get(&id).filter(|it| it.0 == wall) {
+                found.push((id, it.clone()));
+                continue;
+            }
+            let Some(task) = ground.history.task(id)? else {
+                continue;
+            };
+            let it = EndedTask::from_task(&task);
+            self.ended_tasks.insert(id, (wall, it.clone()));
+            found.push((id, it));
+        }
+        Ok(found)
+    }
+
+    fn spend_results(
+        &mut self,
+        ground: &CostInput<'_>,
+        finished: &[(TaskId, EndedTask)],
+        entries: &[CostEntry],
+        dropped: &BTreeSet<TaskId>,
+    ) -> SpendResultsView {
+        let mut landed = CostSum::default();
+        for (_, it) in finished.iter().filter(|it| it.1.landed.is_some()) {
+            landed.tasks += 1;
+            landed.spent = landed.spent.plus(&it.spent);
+            if it.spent.usage.micro_usd.is_none() {
+                landed.unpriced += it.spent.usage.tokens();
+            }
+        }
+        let each = landed
+            .spent
+            .usage
+            .micro_usd
+            .filter(|_| landed.unpriced == 0 && landed.tasks > 0);
+        let lost: Vec<&CostEntry> = entries.iter().filter(|it| it.is_lost).collect();
+        SpendResultsView {
+            each: each.map(|it| it / landed.tasks as u64),
+            landed,
+            wasted: cost::sum(lost.iter().copied(), &SpendRate::default()),
+            failed_attempts: lost.iter().filter(|it| !dropped.contains(&it.task)).count(),
+            dropped_tasks: finished
+                .iter()
+                .filter(|it| it.1.is_dropped() && !it.1.spent.is_nothing())
+                .count(),
+            lines: self.landed_lines(ground, finished),
+        }
+    }
+
+    /// Returns the number of landed lines and the tokens per line, over the latest changes that
+    /// were counted.
+    fn landed_lines(
+        &mut self,
+        ground: &CostInput<'_>,
+        finished: &[(TaskId, EndedTask)],
+    ) -> Option<LandedLinesView> {
+        let (mut tasks, mut lines, mut tokens, mut asked) = (0, 0, 0, 0);
+        for (_, it) in finished
+            .iter()
+            .rev()
+            .filter(|it| it.1.landed.is_some())
+            .take(MAX_MEASURED_CHANGES)
+        {
+            let Some((base, commit)) = &it.landed else {
+                continue;
+            };
+            let known = match self.lines_by_commit.get(commit) {
+                Some(known) => Some(*known),
+                None if asked >= ground.max_measured => None,
+                None => {
+                    asked += 1;
+                    let repo = ground
+                        .board
+                        .projects
+                        .get(&it.project)
+                        .map(|it| ProjectRepo::from_project(it));
+                    match repo.map(|it| ground.git.diff(&it, base, commit)) {
+                        Some(Ok(patch)) => Some(
+                            *self
+                                .lines_by_commit
+                                .entry(commit.clone())
+                                .or_insert(regatta_api::patch::changed_lines(&patch)),
+                        ),
+                        // A change that could not be counted is left out now, and tried again at
+                        // the next request.
+                        Some(Err(error)) => {
+                            tracing::debug!(%commit, "could not count the lines of a change: \
+                                {error}");
+                            None
+                        }
+                        None => None,
+                    }
+                }
+            };
+            if let Some(many) = known.filter(|it| *it > 0) {
+                (tasks, lines, tokens) =
+                    (tasks + 1, lines + many, tokens + it.spent.usage.tokens());
+            }
+        }
+        (lines > 0 && tokens > 0).then(|| LandedLinesView {
+            tasks,
+            lines,
+            tokens_each: tokens.div_ceil(lines),
+        })
+    }
+}
+
+fn cost_rows(
+    board: &Board,
+    history: &dyn StoreHistory,
+    entries: &[CostEntry],
+    by: CostGrouping,
+    pace: &SpendRate,
+) -> Vec<CostRow> {
+    let draw = |it: cost::CostGroup| {
+        let name = it.name.as_deref();
+        let about = match by {
+            CostGrouping::Mission => name
+                .and_then(|it| it.parse().ok())
+                .and_then(|it| mission_title(board, history, it)),
+            CostGrouping::Agent => name
+                .and_then(|it| board.agents.get(&AgentName::new(it).ok()?))
+                .map(|it| provider_or_runtime(it)),
+            CostGrouping::Provider | CostGrouping::Model => None,
+        };
+        let none = match by {
+            CostGrouping::Mission => "no mission",
+            CostGrouping::Model => "unknown model",
+            CostGrouping::Provider | CostGrouping::Agent => "",
+        };
+        let name = it.name.unwrap_or_else(|| none.to_owned());
+        CostRow {
+            name,
+            about: about.unwrap_or_default(),
+            sum: it.sum,
+        }
+    };
+    cost::group_costs(entries, by, pace)
+        .into_iter()
+        .map(draw)
+        .collect()
+}
+
+fn mission_title(board: &Board, history: &dyn StoreHistory, id: MissionId) -> Option<String> {
+    let live = board.missions.get(&id).map(|it| it.title.clone());
+    live.or_else(|| history.mission(id).ok().flatten().map(|it| it.0.title))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use regatta_core::command::Actor;
+    use regatta_core::event::Recorded;
+    use serde_json::json;
+
+    /// Adds a day on which an attempt spent something and a task was cancelled.
+    fn add_day(kept: &mut IndexedCosts, day: u64) {
+        let now = Now {
+            fleet_ms: 0,
+            unix_ms: day * DAY_MS,
+        };
+        let spent = json!({ "attempt": format!("A{day}"), "day": day, "spend": Spend::default() });
+        let ended = json!({ "task": format!("T{day}"), "reason": "enough" });
+        for (kind, data) in [("budget.spent", spent), ("task.cancelled", ended)] {
+            let text = format!(r#"{{"kind":"{kind}","data":{data}}}"#);
+            let event: Event = serde_json::from_str(&text).unwrap();
+            kept.ledger.fold(
+                &Recorded {
+                    revision: day,
+                    now,
+                    by: Actor::Regatta,
+                    event,
+                },
+                None,
+            );
+        }
+        let agent = AgentName::new("ada").unwrap();
+        let who = CostDimensions {
+            task: TaskId(day),
+            mission: None,
+            agent,
+            model: None,
+            is_lost: false,
+        };
+        kept.ended_attempts.insert(AttemptId(day), who);
+        let commit = CommitId::new(&format!("{day:040x}")).unwrap();
+        let project = ProjectName::new("shop").unwrap();
+        let landed = Some((commit.clone(), commit.clone()));
+        let it = EndedTask {
+            project,
+            status: TaskStatus::Cancelled,
+            spent: Spend::default(),
+            landed,
+        };
+        kept.ended_tasks.insert(TaskId(day), (now.unix_ms, it));
+        kept.lines_by_commit.insert(commit, 7);
+    }
+
+    /// The size of the index depends on the requested days, not on the age of the daemon.
+    #[test]
+    fn days_that_are_no_longer_requested_are_dropped_when_a_day_begins() {
+        let mut kept = IndexedCosts::default();
+        let size = |it: &IndexedCosts| {
+            let book = (
+                it.ledger.spend_since(0).len(),
+                it.ledger.ended_since(0).len(),
+            );
+            assert_eq!(book, (it.ended_attempts.len(), it.ended_tasks.len()));
+            (
+                it.first_day,
+                it.ended_attempts.len(),
+                it.ended_tasks.len(),
+                it.lines_by_commit.len(),
+            )
+        };
+        for today in 100..110 {
+            kept.note_requested_day(today, today - 2);
+            kept.first_day = kept.first_day.or(Some(today - 2));
+            add_day(&mut kept, today);
+        }
+        assert_eq!(
+            size(&kept),
+            (Some(107), 3, 3, 3),
+            "today and the two days before are kept, as requested yesterday"
+        );
+        kept.note_requested_day(109, 109);
+        assert_eq!(size(&kept).0, Some(107), "nothing is dropped within a day");
+        kept.note_requested_day(110, 110);
+        assert_eq!(size(&kept), (Some(108), 2, 2, 2));
+        kept.note_requested_day(111, 111);
+        assert_eq!(
+            size(&kept),
+            (Some(111), 0, 0, 0),
+            "only one day was requested yesterday"
+        );
+        // A clock that is set back drops nothing.
+        add_day(&mut kept, 111);
+        kept.note_requested_day(110, 110);
+        assert_eq!(size(&kept), (Some(111), 1, 1, 1));
+    }
+}

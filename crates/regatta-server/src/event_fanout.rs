@@ -1,0 +1,411 @@
+//! Fan-out of events: each event is formatted once and shared by all readers.
+//!
+//! The engine's writer has one listener, this one, however many readers there are. It formats each
+//! event as a frame of the stream and passes it on; a reader costs a clone of a pointer and a write
+//! to its connection. The more readers there are, the more frames are sent together, because a
+//! thousand writes per commit would take processors and caches from the writer. A reader that falls
+//! behind is notified and continues from the history.
+//!
+//! It also wakes the callers that wait for a change of the board, so that the writer wakes one task
+//! and not a thousand. Pollers are woken only when tasks are ready, at most one poller per ready
+//! task, because the others would get no task.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use axum::body::Bytes;
+use regatta_api::view::EventView;
+use regatta_core::board::Board;
+use regatta_core::event::{Event, Recorded};
+use regatta_core::ids::TaskId;
+use regatta_core::schedule::{self, PollRequest};
+use regatta_engine::Engine;
+use tokio::sync::broadcast::error::RecvError;
+use tokio::sync::{broadcast, watch};
+use tokio::time::Instant;
+
+use crate::ServerState;
+use crate::event_stream::rfc3339;
+
+/// Number of batches that a reader can be behind before it has to read the history.
+const MAX_BACKLOG_BATCHES: usize = 256;
+/// Number of readers up to which every commit is sent at once; above it, the delay per reader, and
+/// the longest delay.
+const MAX_IMMEDIATE_READERS: usize = 16;
+const DELAY_PER_READER: Duration = Duration::from_micros(50);
+const MAX_BATCH_DELAY: Duration = Duration::from_millis(100);
+/// Number of ended tasks that are remembered, and of events that are searched for them at the
+/// start.
+const MAX_FINISHED_TASKS: usize = 1_000;
+const MAX_EVENTS_SEARCHED: u64 = 5_000;
+
+/// An event in the format of the stream.
+#[derive(Clone, Debug)]
+pub(crate) struct EventFrame {
+    pub(crate) revision: u64,
+    pub(crate) kind: &'static str,
+    pub(crate) subject: String,
+    pub(crate) actor: String,
+    pub(crate) text: Bytes,
+}
+
+impl EventFrame {
+    pub(crate) fn from_recorded(recorded: &Recorded) -> EventFrame {
+        let view = EventView::new(recorded, rfc3339(recorded.now.unix_ms));
+        let data = serde_json::to_string(&view).unwrap_or_default();
+        let (revision, kind) = (recorded.revision, recorded.event.kind());
+        let text = format!("id: {revision}\nevent: {kind}\ndata: {data}\n\n").into();
+        EventFrame {
+            revision,
+            kind,
+            subject: view.subject,
+            actor: view.by,
+            text,
+        }
+    }
+}
+
+/// Frames that are sent together.
+#[derive(Debug)]
+pub(crate) struct EventBatch {
+    pub(crate) frames: Vec<EventFrame>,
+    /// The text of all frames, concatenated.
+    pub(crate) text: Bytes,
+}
+
+impl EventBatch {
+    fn from_frames(mut frames: Vec<EventFrame>) -> EventBatch {
+        let text: Bytes = match &*frames {
+            [one] => one.text.clone(),
+            many => many
+                .iter()
+                .flat_map(|it| it.text.iter().copied())
+                .collect::<Vec<u8>>()
+                .into(),
+        };
+        // The frames' texts are slices of it, so the bytes are stored once.
+        let mut at = 0;
+        for frame in &mut frames {
+            let end = at + frame.text.len();
+            frame.text = text.slice(at..end);
+            at = end;
+        }
+        EventBatch { frames, text }
+    }
+}
+
+/// Returns how long frames are collected before they are sent together.
+fn batch_delay(readers: usize) -> Duration {
+    match readers {
+        0..=MAX_IMMEDIATE_READERS => Duration::ZERO,
+        many => (DELAY_PER_READER * u32::try_from(many).unwrap_or(u32::MAX)).min(MAX_BATCH_DELAY),
+    }
+}
+
+/// An ended task with the date.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct FinishedTask {
+    pub(crate) task: TaskId,
+    pub(crate) ended_unix_ms: u64,
+}
+
+/// The channels that all readers share.
+pub(crate) struct EventFanout {
+    batches: broadcast::Sender<Arc<EventBatch>>,
+    finished: Mutex<VecDeque<FinishedTask>>,
+    /// Signals a change of the board. The signal carries no board, so that nobody sees an old one.
+    board_changed: watch::Sender<()>,
+    /// The same, only while tasks are ready.
+    work_ready: watch::Sender<()>,
+    /// The same, only after an event of a runner.
+    runner_changed: watch::Sender<()>,
+    /// The latest revision, and the number of pollers that were woken at it.
+    woken_pollers: Mutex<(u64, usize)>,
+}
+
+/// A caller that waits for a task, with its deadline.
+pub(crate) struct WaitingPoller<'a> {
+    pub(crate) changes: watch::Receiver<()>,
+    pub(crate) engine: &'a Engine,
+    pub(crate) poll: PollRequest,
+    pub(crate) deadline: tokio::time::Instant,
+}
+
+/// A permit to poll. If it is dropped unused, the next poller gets it.
+pub(crate) struct PollPermit<'a> {
+    fanout: &'a EventFanout,
+    revision: u64,
+    is_used: bool,
+}
+
+impl PollPermit<'_> {
+    pub(crate) fn mark_used(mut self) {
+        self.is_used = true;
+    }
+}
+
+impl Drop for PollPermit<'_> {
+    fn drop(&mut self) {
+        if !self.is_used {
+            let mut let_through = self
+                .fanout
+                .woken_pollers
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner);
+            if let_through.0 == self.revision {
+                let_through.1 = let_through.1.saturating_sub(1);
+            }
+            drop(let_through);
+            self.fanout.board_changed.send_replace(()); // nothing changed, but the permit is free
+            self.fanout.work_ready.send_replace(());
+        }
+    }
+}
+
+impl EventFanout {
+    pub(crate) fn new() -> EventFanout {
+        EventFanout {
+            batches: broadcast::channel(MAX_BACKLOG_BATCHES).0,
+            finished: Mutex::default(),
+            board_changed: watch::channel(()).0,
+            work_ready: watch::channel(()).0,
+            runner_changed: watch::channel(()).0,
+            woken_pollers: Mutex::default(),
+        }
+    }
+
+    /// Returns a receiver of a signal after each change of the board.
+    pub(crate) fn watch_board(&self) -> watch::Receiver<()> {
+        self.board_changed.subscribe()
+    }
+
+    /// Returns a receiver of a signal after each change of the board that leaves a task ready.
+    pub(crate) fn watch_work(&self) -> watch::Receiver<()> {
+        self.work_ready.subscribe()
+    }
+
+    /// Returns a receiver of a signal after each event of a runner.
+    pub(crate) fn watch_runners(&self) -> watch::Receiver<()> {
+        self.runner_changed.subscribe()
+    }
+
+    fn signal_change(&self, board: &Board, runners: bool) {
+        self.board_changed.send_replace(());
+        if board.ready_count() > 0 {
+            self.work_ready.send_replace(());
+        }
+        if runners {
+            self.runner_changed.send_replace(());
+        }
+    }
+
+    /// Waits until a poll might be granted a task and gets a permit, or until `also` holds, which
+    /// needs no permit. Returns `None` at the deadline.
+    pub(crate) async fn wait_for_poll_permit(
+        &self,
+        waiting: &mut WaitingPoller<'_>,
+        also: impl Fn(&Board) -> bool,
+    ) -> Option<Option<PollPermit<'_>>> {
+        loop {
+            match tokio::time::timeout_at(waiting.deadline, waiting.changes.changed()).await {
+                Ok(Ok(())) => {}
+                Ok(Err(_)) | Err(_) => return None,
+            }
+            let board = waiting.engine.board();
+            if also(&board) {
+                return Some(None);
+            }
+            if schedule::would_grant(&board, &waiting.poll, waiting.engine.now())
+                && let Some(leave) = self.try_poll_permit(&board)
+            {
+                return Some(Some(leave));
+            }
+        }
+    }
+
+    fn try_poll_permit(&self, board: &Board) -> Option<PollPermit<'_>> {
+        let mut let_through = self
+            .woken_pollers
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        if let_through.0 < board.revision {
+            *let_through = (board.revision, 0);
+        }
+        if let_through.0 > board.revision || let_through.1 >= board.ready_count() {
+            return None;
+        }
+        let_through.1 += 1;
+        Some(PollPermit {
+            fanout: self,
+            revision: board.revision,
+            is_used: false,
+        })
+    }
+
+    /// Returns a receiver of frames, starting now.
+    pub(crate) fn subscribe(&self) -> broadcast::Receiver<Arc<EventBatch>> {
+        self.batches.subscribe()
+    }
+
+    /// Returns the number of readers.
+    pub(crate) fn reader_count(&self) -> usize {
+        self.batches.receiver_count()
+    }
+
+    /// Returns the tasks that ended after a date, of those that are remembered.
+    pub(crate) fn finished_after(&self, wall: u64) -> Vec<FinishedTask> {
+        let all = self.finished.lock().unwrap_or_else(PoisonError::into_inner);
+        all.iter()
+            .filter(|it| it.ended_unix_ms > wall)
+            .copied()
+            .collect()
+    }
+
+    fn remember_finished(&self, recorded: &Recorded) {
+        let task = match &recorded.event {
+            Event::TaskCompleted(it) => *it.task(),
+            Event::TaskFailed(it) => *it.task(),
+            _ => return,
+        };
+        let mut all = self.finished.lock().unwrap_or_else(PoisonError::into_inner);
+        all.retain(|it| it.task != task);
+        if all.len() == MAX_FINISHED_TASKS {
+            all.pop_front();
+        }
+        all.push_back(FinishedTask {
+            task,
+            ended_unix_ms: recorded.now.unix_ms,
+        });
+    }
+
+    /// Passes events on until the engine ends.
+    pub(crate) async fn run(&self, shared: &ServerState) {
+        let engine = &shared.engine;
+        let mut live = engine.subscribe_events();
+        let now = engine.board().revision;
+        let mut seen = now.saturating_sub(MAX_EVENTS_SEARCHED);
+        self.catch_up(engine, &mut seen, |recorded| {
+            self.remember_finished(recorded)
+        })
+        .await;
+        self.signal_change(&engine.board(), true);
+        let (mut frames, mut told) = (Vec::new(), Instant::now());
+        loop {
+            let due = told + batch_delay(self.reader_count());
+            let heard = tokio::select! {
+                heard = live.recv() => heard,
+                () = tokio::time::sleep_until(due), if !frames.is_empty() => {
+                    self.send_batch(&mut frames);
+                    told = Instant::now();
+                    continue;
+                }
+            };
+            match heard {
+                Ok(batch) if batch.first().is_some_and(|it| it.revision <= seen + 1) => {
+                    let fresh = batch.iter().filter(|it| it.revision > seen);
+                    self.on_events(fresh, &mut frames, shared);
+                    seen = batch.last().map_or(seen, |it| it.revision.max(seen));
+                }
+                Ok(_) | Err(RecvError::Lagged(_)) => {
+                    let mut missed = Vec::new();
+                    self.catch_up(engine, &mut seen, |recorded| missed.push(recorded.clone()))
+                        .await;
+                    self.on_events(missed.iter(), &mut frames, shared);
+                }
+                Err(RecvError::Closed) => return self.send_batch(&mut frames),
+            }
+            if due <= Instant::now() {
+                self.send_batch(&mut frames);
+                told = Instant::now();
+            }
+        }
+    }
+
+    /// Records events, signals the change, and formats the events if there are readers.
+    fn on_events<'a>(
+        &self,
+        events: impl Iterator<Item = &'a Recorded> + Clone,
+        frames: &mut Vec<EventFrame>,
+        shared: &ServerState,
+    ) {
+        events.clone().for_each(|it| self.remember_finished(it));
+        let runners = events
+            .clone()
+            .any(|it| it.event.kind().starts_with("runner."));
+        self.signal_change(&shared.engine.board(), runners);
+        let listened = self.reader_count() > 0;
+        for recorded in events {
+            shared.metrics.record_event(recorded);
+            if let Some(tracer) = &shared.tracer {
+                tracer.record_event(recorded);
+            }
+            if listened {
+                frames.push(EventFrame::from_recorded(recorded));
+            }
+        }
+    }
+
+    fn send_batch(&self, frames: &mut Vec<EventFrame>) {
+        if !frames.is_empty() {
+            let _nobody_listens = self
+                .batches
+                .send(Arc::new(EventBatch::from_frames(std::mem::take(frames))));
+        }
+    }
+
+    async fn catch_up(&self, engine: &Engine, seen: &mut u64, mut each: impl FnMut(&Recorded)) {
+        loop {
+            let (history, after) = (engine.history().clone(), *seen);
+            let page = tokio::task::spawn_blocking(move || history.events(after, 500)).await;
+            let Ok(Ok(page)) = page else {
+                tracing::error!(
+                    "could not read the history; events before this revision are not sent"
+                );
+                *seen = engine.board().revision;
+                return;
+            };
+            for recorded in &page {
+                *seen = recorded.revision;
+                each(recorded);
+            }
+            if page.len() < 500 {
+                return;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn few_readers_are_notified_at_once_and_many_in_batches() {
+        assert_eq!(
+            (batch_delay(0), batch_delay(MAX_IMMEDIATE_READERS)),
+            (Duration::ZERO, Duration::ZERO)
+        );
+        assert!(batch_delay(MAX_IMMEDIATE_READERS + 1) < Duration::from_millis(1));
+        assert_eq!(
+            (batch_delay(1_000), batch_delay(1_000_000)),
+            (Duration::from_millis(50), MAX_BATCH_DELAY)
+        );
+    }
+
+    #[test]
+    fn batched_frames_share_the_bytes_of_their_text() {
+        let frame = |revision: u64, text: &'static str| EventFrame {
+            revision,
+            kind: "task.added",
+            subject: "T1".into(),
+            actor: "person:ann".into(),
+            text: Bytes::from_static(text.as_bytes()),
+        };
+        let told = EventBatch::from_frames(vec![frame(1, "one\n\n"), frame(2, "two\n\n")]);
+        assert_eq!(&told.text[..], b"one\n\ntwo\n\n");
+        let texts: Vec<&[u8]> = told.frames.iter().map(|it| &it.text[..]).collect();
+        assert_eq!(texts, [b"one\n\n", b"two\n\n"]);
+        assert_eq!(told.frames[1].text.as_ptr(), told.text[5..].as_ptr());
+    }
+}

@@ -1,0 +1,233 @@
+//! The stream of events: all events after a revision, then each new commit, until the caller hangs
+//! up.
+//!
+//! The server keeps only the position of a reader. Missed events are read from the history, a page
+//! at a time, and a reader that reads nothing for half a minute is disconnected. Every frame has
+//! its revision, so that a reader can continue (`Last-Event-ID`). A heartbeat has it too, so that a
+//! reader of few kinds does not have to start far back.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::{Body, Bytes};
+use axum::extract::State;
+use axum::http::header;
+use axum::response::{IntoResponse, Response};
+use regatta_api::Problem;
+use serde::Deserialize;
+use tokio::sync::broadcast::error::RecvError;
+
+use crate::authenticated::Authenticated;
+use crate::event_fanout::EventFrame;
+use crate::{ProblemResponse, ServerState, request_limits};
+
+/// Number of events that are read from the history at once, which bounds the memory however far
+/// back a caller starts.
+const EVENTS_PER_PAGE: usize = 500;
+/// Interval of heartbeats.
+const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(15);
+
+#[derive(Deserialize)]
+pub(crate) struct EventStreamParams {
+    #[serde(default)]
+    after: Option<u64>,
+    /// `false` ends the stream after the last existing event.
+    #[serde(default = "yes")]
+    follow: bool,
+    /// Only these kinds: `task.completed,claim.*`.
+    #[serde(default)]
+    kind: String,
+    /// Only events about this.
+    #[serde(default)]
+    about: Option<String>,
+    /// Only events of this actor.
+    #[serde(default)]
+    by: Option<String>,
+}
+
+fn yes() -> bool {
+    true
+}
+
+/// The filter of a stream.
+struct EventFilter {
+    kinds: Vec<String>,
+    about: Option<String>,
+    actor: Option<String>,
+}
+
+impl EventFilter {
+    fn from_params(asked: &EventStreamParams) -> EventFilter {
+        let kinds = asked
+            .kind
+            .split(',')
+            .map(str::trim)
+            .filter(|it| !it.is_empty())
+            .map(str::to_owned)
+            .collect();
+        EventFilter {
+            kinds,
+            about: asked.about.clone(),
+            actor: asked.by.clone(),
+        }
+    }
+
+    fn matches(&self, frame: &EventFrame) -> bool {
+        let kind = |it: &String| match it.strip_suffix('*') {
+            Some(beginning) => frame.kind.starts_with(beginning),
+            None => frame.kind == it,
+        };
+        (self.kinds.is_empty() || self.kinds.iter().any(kind))
+            && self.about.as_ref().is_none_or(|it| frame.subject == *it)
+            && self.actor.as_ref().is_none_or(|it| frame.actor == *it)
+    }
+}
+
+pub(crate) async fn events(
+    State(shared): State<Arc<ServerState>>,
+    request_limits::QueryParams(asked): request_limits::QueryParams<EventStreamParams>,
+    entered: Authenticated,
+) -> Result<Response, ProblemResponse> {
+    crate::verbs::require_read_all(
+        &entered.principal,
+        "read the events",
+        "wait for messages of your channels instead: msg.wait",
+    )?;
+    let resumed = entered
+        .header("last-event-id")
+        .and_then(|it| it.parse().ok());
+    // Without a start, only new events are sent.
+    let after = resumed
+        .or(asked.after)
+        .unwrap_or_else(|| shared.engine.board().revision);
+    if after > shared.engine.board().revision {
+        return Err(Problem::new(
+            400,
+            "no_such_revision",
+            "that revision has not happened yet",
+            "start from one you have seen, or from 0",
+        )
+        .into());
+    }
+    let body = Body::from_stream(frames(
+        shared,
+        EventFilter::from_params(&asked),
+        after,
+        asked.follow,
+    ));
+    let head = [
+        (header::CONTENT_TYPE, "text/event-stream"),
+        (header::CACHE_CONTROL, "no-cache"),
+    ];
+    Ok((head, body).into_response())
+}
+
+fn frames(
+    shared: Arc<ServerState>,
+    wanted: EventFilter,
+    after: u64,
+    follow: bool,
+) -> impl tokio_stream::Stream<Item = Result<Bytes, Infallible>> {
+    async_stream::stream! {
+        let mut sent = after;
+        // Subscribe before reading the history, so that no commit is missed in between.
+        let mut live = follow.then(|| shared.event_fanout.subscribe());
+        let mut down = shared.shutdown.subscribe();
+        loop {
+            // Read the history until it is exhausted, then the live channel. After a gap, read the
+            // history again.
+            loop {
+                let (history, from) = (shared.engine.history().clone(), sent);
+                let page = tokio::task::spawn_blocking(move || {
+                    history.events(from, EVENTS_PER_PAGE).map(|it| it.iter().map(EventFrame::from_recorded).collect::<Vec<_>>())
+                });
+                let Ok(Ok(page)) = page.await else {
+                    tracing::error!("could not read the history for a reader of events; the \
+                        stream ends");
+                    return;
+                };
+                let full = page.len() == EVENTS_PER_PAGE;
+                for frame in page {
+                    sent = frame.revision;
+                    if wanted.matches(&frame) {
+                        yield Ok::<Bytes, Infallible>(frame.text);
+                    }
+                }
+                if !full { break }
+            }
+            let Some(live) = &mut live else { return };
+            loop {
+                let next = tokio::select! {
+                    next = live.recv() => next,
+                    () = tokio::time::sleep(HEARTBEAT_INTERVAL) => {
+                        yield Ok(format!(": still here\nid: {sent}\n\n").into());
+                        continue;
+                    }
+                    _ = down.changed() => return,
+                };
+                match next {
+                    Ok(told) if told.frames.first().is_some_and(|it| it.revision <= sent + 1) => {
+                        let fits = |it: &EventFrame| it.revision > sent && wanted.matches(it);
+                        let last = told.frames.last().map_or(sent, |it| it.revision.max(sent));
+                        if told.frames.iter().all(fits) {
+                            sent = last;
+                            yield Ok(told.text.clone());
+                            continue;
+                        }
+                        let fitting: Vec<Bytes> = told.frames.iter().filter(|it| fits(it)).map(|it| it.text.clone()).collect();
+                        sent = last;
+                        for text in fitting {
+                            yield Ok(text);
+                        }
+                    }
+                    // A gap, or the reader is too slow for the channel. The history has all events.
+                    Ok(_) | Err(RecvError::Lagged(_)) => break,
+                    Err(RecvError::Closed) => return,
+                }
+            }
+        }
+    }
+}
+
+/// Returns a date in RFC 3339.
+pub(crate) fn rfc3339(wall_ms: u64) -> String {
+    jiff::Timestamp::from_millisecond(i64::try_from(wall_ms).unwrap_or(0))
+        .map(|it| it.to_string())
+        .unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reader_gets_only_events_that_match_its_filter() {
+        let frame = EventFrame {
+            revision: 7,
+            kind: "task.added",
+            subject: "T3".into(),
+            actor: "person:ann".into(),
+            text: Bytes::new(),
+        };
+        let takes = |kind: &str, about: Option<&str>, by: Option<&str>| {
+            let (about, by) = (about.map(str::to_owned), by.map(str::to_owned));
+            EventFilter::from_params(&EventStreamParams {
+                after: None,
+                follow: true,
+                kind: kind.into(),
+                about,
+                by,
+            })
+            .matches(&frame)
+        };
+        assert!(
+            takes("", None, None)
+                && takes("task.added", None, None)
+                && takes("claim.*, task.*", None, None)
+        );
+        assert!(takes("task.*", Some("T3"), Some("person:ann")));
+        assert!(!takes("task", None, None) && !takes("claim.*", None, None));
+        assert!(!takes("", Some("T33"), None) && !takes("", None, Some("ann")));
+    }
+}

@@ -1,0 +1,501 @@
+//! The API of older clients: `/api/agents`, `/me`, `/api/poll`, `/api/tasks`.
+//!
+//! It only translates: names are in camel case, and the header `X-Agent-ID` names the agent. The
+//! same verbs with the same checks do the work.
+
+mod poll; // the poll
+
+use std::sync::Arc;
+
+use axum::extract::{Path, State};
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use regatta_api::Problem;
+use regatta_api::verb::Verb;
+use regatta_core::agent::Role;
+use regatta_core::ids::{AgentName, TaskId};
+use regatta_core::spelling;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::authenticated::Authenticated;
+use crate::event_stream::rfc3339;
+use crate::tokens::Principal;
+use crate::verbs;
+use crate::{ProblemResponse, ServerState};
+
+pub(crate) use poll::poll;
+
+type LegacyResult = Result<LegacyAnswer, ProblemResponse>;
+
+/// An answer: its status and its body.
+pub(crate) struct LegacyAnswer(StatusCode, Value);
+
+impl IntoResponse for LegacyAnswer {
+    fn into_response(self) -> Response {
+        (
+            self.0,
+            [(header::CONTENT_TYPE, "application/json")],
+            self.1.to_string(),
+        )
+            .into_response()
+    }
+}
+
+async fn call_verb(
+    shared: &Arc<ServerState>,
+    entered: &Authenticated,
+    verb: &str,
+    input: &Value,
+) -> Result<Value, Problem> {
+    let answer = verbs::handle(
+        shared,
+        entered.request_context()?,
+        verb,
+        input.to_string().as_bytes(),
+    )
+    .await;
+    data_of(&answer.map_err(legacy_problem)?)
+}
+
+/// Replaces the hint of a refusal, which names options of the command line, by one for this API.
+fn legacy_problem(problem: Problem) -> Problem {
+    let hint = match problem.code.as_str() {
+        "at_capacity" => {
+            "send \"offerMode\": true to offer it, \"queue\": true to let it wait, or wait until \
+            a task has finished"
+        }
+        "no_capacity" => {
+            "finish one with POST /api/tasks/ID/finish, or register again with a larger maxTasks"
+        }
+        "no_such_agent" => "register it first: POST /api/agents",
+        _ => return problem,
+    };
+    Problem {
+        hint: hint.into(),
+        ..problem
+    }
+}
+
+/// Returns a validation contract with a list wherever plan files also accept a single value, as in
+/// `"tests": "cargo test"`.
+fn with_lists(mut validation: Value) -> Value {
+    for name in ["tests", "lint", "files_exist", "content_check"] {
+        if let Some(value) = validation.get_mut(name)
+            && (value.is_string() || value.is_object())
+        {
+            *value = json!([value.take()]);
+        }
+    }
+    validation
+}
+
+fn data_of(answer: &[u8]) -> Result<Value, Problem> {
+    let answer: Value = serde_json::from_slice(answer).map_err(|it| {
+        Problem::new(
+            500,
+            "bug",
+            format!("an answer could not be parsed: {it}"),
+            "please report this",
+        )
+    })?;
+    Ok(answer["data"].clone())
+}
+
+fn parse_body<T: for<'a> Deserialize<'a>>(body: &[u8]) -> Result<T, Problem> {
+    let body = if body.is_empty() { b"{}" } else { body };
+    serde_json::from_slice(body).map_err(|error| {
+        let what = format!("the body cannot be parsed: {error}");
+        let hint = spelling::meant_word(&what).map_or("send a JSON object".into(), |meant| {
+            format!("write {meant}")
+        });
+        Problem::new(400, "bad_input", what, hint)
+    })
+}
+
+/// Returns the agent of a request: the attempt's own, or the one that the header names.
+fn calling_agent(entered: &Authenticated) -> Result<AgentName, Problem> {
+    if let Principal::Attempt { agent, .. } = &entered.principal {
+        return Ok(agent.clone());
+    }
+    let named = entered.header("x-agent-id").unwrap_or_default();
+    AgentName::new(named).map_err(|_| {
+        Problem::new(
+            400,
+            "no_agent",
+            "the request does not name its agent",
+            "send its name in the header X-Agent-ID",
+        )
+    })
+}
+
+/// Returns an agent in the format of these clients.
+fn agent_json(view: &Value) -> Value {
+    let date = |name: &str| view[name].as_u64().map(rfc3339);
+    // Derived from the current tasks only, except for offline, so that it does not depend on the
+    // capacity.
+    let status = match (
+        view["offline"].is_string(),
+        view["capacity"]["current"] == 0,
+    ) {
+        (true, _) => "offline",
+        (false, true) => "idle",
+        (false, false) => "busy",
+    };
+    json!({
+        "id": view["name"],
+        "name": view["name"],
+        "isLead": view["role"] == "lead",
+        "role": view["profile"]["title"].as_str().unwrap_or_default(),
+        "description": view["description"],
+        "capabilities": view["profile"]["capabilities"].as_array().cloned().unwrap_or_default(),
+        "status": status,
+        "maxTasks": view["max_tasks"],
+        "capacity": view["capacity"],
+        "createdAt": date("created_wall"),
+        "lastUpdatedAt": date("updated_wall"),
+    })
+}
+
+/// A registration. Omitted fields of an agent that is already registered stay as they are.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct Registration {
+    name: AgentName,
+    #[serde(default, alias = "is_lead")]
+    is_lead: Option<bool>,
+    #[serde(default)]
+    role: Option<String>,
+    #[serde(default)]
+    description: Option<String>,
+    #[serde(default)]
+    capabilities: Option<Vec<String>>,
+    #[serde(default, alias = "max_tasks")]
+    max_tasks: Option<u32>,
+}
+
+/// Returns the default number of simultaneous tasks of an agent: `MAX_CONCURRENT_TASKS` of the
+/// daemon, or else one.
+fn default_max_tasks() -> Result<u32, Problem> {
+    match std::env::var("MAX_CONCURRENT_TASKS")
+        .ok()
+        .filter(|it| !it.is_empty())
+    {
+        None => Ok(1),
+        Some(text) => text.parse().map_err(|_| {
+            let what =
+                format!("MAX_CONCURRENT_TASKS of the daemon is {text:?}, which is not a number");
+            Problem::new(400, "bad_input", what, "give maxTasks, 1 to 20")
+        }),
+    }
+}
+
+/// Registers or updates an agent that Regatta does not start.
+pub(crate) async fn register(
+    State(shared): State<Arc<ServerState>>,
+    entered: Authenticated,
+    body: axum::body::Bytes,
+) -> LegacyResult {
+    // The permission is checked before the input, so that others do not learn the format.
+    verbs::require_may_register(&entered.principal)?;
+    let asked: Registration = parse_body(&body)?;
+    let is_long = asked
+        .role
+        .as_ref()
+        .is_some_and(|role| role.chars().count() > 100);
+    if is_long
+        || asked
+            .capabilities
+            .as_ref()
+            .is_some_and(|all| all.len() > 100)
+    {
+        return Err(Problem::new(
+            400,
+            "bad_input",
+            "a role has at most 100 characters, and an agent at most 100 capabilities",
+            "shorten it",
+        )
+        .into());
+    }
+    let known = shared.engine.board().agents.get(&asked.name).cloned();
+    let was = known.as_deref();
+    let is_lead = asked
+        .is_lead
+        .or_else(|| was.map(|agent| agent.role == Role::Lead))
+        .unwrap_or_default();
+    let title = asked
+        .role
+        .or_else(|| was.map(|agent| agent.profile.title.clone()))
+        .unwrap_or_default();
+    let description = asked
+        .description
+        .or_else(|| was.map(|agent| agent.description.clone()))
+        .unwrap_or_default();
+    let capabilities = asked
+        .capabilities
+        .or_else(|| was.map(|agent| agent.profile.capabilities.clone()))
+        .unwrap_or_default();
+    let input = json!({
+        "name": asked.name,
+        "runtime": "outside",
+        "role": if is_lead { "lead" } else { "worker" },
+        "description": description,
+        "max_tasks": asked.max_tasks.map_or_else(default_max_tasks, Ok)?,
+        "profile": { "title": title, "capabilities": capabilities },
+    });
+    let answer = verbs::register_outside_agent(
+        &shared,
+        entered.request_context()?,
+        input.to_string().as_bytes(),
+    )
+    .await?;
+    let view = data_of(&answer)?;
+    let status = if known.is_some() {
+        StatusCode::OK
+    } else {
+        StatusCode::CREATED
+    };
+    Ok(LegacyAnswer(status, agent_json(&view)))
+}
+
+pub(crate) async fn agents(
+    State(shared): State<Arc<ServerState>>,
+    entered: Authenticated,
+) -> LegacyResult {
+    let views = call_verb(&shared, &entered, "agent.list", &json!({})).await?;
+    let agents: Vec<Value> = views
+        .as_array()
+        .into_iter()
+        .flatten()
+        .map(agent_json)
+        .collect();
+    Ok(LegacyAnswer(StatusCode::OK, json!({ "agents": agents })))
+}
+
+pub(crate) async fn me(
+    State(shared): State<Arc<ServerState>>,
+    entered: Authenticated,
+) -> LegacyResult {
+    let name = calling_agent(&entered)?;
+    let view = call_verb(&shared, &entered, "show", &json!({ "id": name })).await?;
+    if view["max_tasks"].is_u64() {
+        return Ok(LegacyAnswer(StatusCode::OK, agent_json(&view)));
+    }
+    let what = format!("there is no agent {name}");
+    Err(Problem::new(
+        404,
+        "no_such_agent",
+        what,
+        "register it first: POST /api/agents",
+    )
+    .into())
+}
+
+/// Sets an agent offline: it gets no task until it registers again. Its running work continues.
+pub(crate) async fn close(
+    State(shared): State<Arc<ServerState>>,
+    entered: Authenticated,
+) -> LegacyResult {
+    let name = calling_agent(&entered)?;
+    let view = call_verb(&shared, &entered, "agent.close", &json!({ "name": name })).await?;
+    Ok(LegacyAnswer(StatusCode::OK, agent_json(&view)))
+}
+
+/// Answers an agent's sign of life with its state. It is no registration, so an agent that went
+/// offline stays offline.
+pub(crate) async fn ping(shared: State<Arc<ServerState>>, entered: Authenticated) -> LegacyResult {
+    me(shared, entered).await
+}
+
+/// A task in the format of these clients. Fields that [`add_task`] does not translate are passed to
+/// `task.add_task`.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct NewTask {
+    #[serde(alias = "subject")]
+    task: String,
+    #[serde(default)]
+    description: String,
+    #[serde(default, alias = "agent_id")]
+    agent_id: Option<AgentName>,
+    #[serde(default, alias = "issue_type", alias = "type")]
+    issue_type: Option<Value>,
+    #[serde(default)]
+    expects: Option<Value>,
+    #[serde(default)]
+    validation: Option<Value>,
+    #[serde(default, alias = "blocked_by")]
+    blocked_by: Option<Value>,
+    #[serde(default)]
+    effort: Option<Value>,
+    #[serde(default)]
+    provider: Option<Value>,
+    #[serde(default)]
+    script: Option<Value>,
+    #[serde(default)]
+    backlog: Option<Value>,
+    #[serde(default)]
+    priority: Option<u8>,
+    #[serde(default)]
+    project: Option<String>,
+    #[serde(default)]
+    files: Vec<String>,
+    #[serde(default, alias = "offerMode")]
+    offer: bool,
+    /// Put the task into the agent's queue, however full the agent is.
+    #[serde(default)]
+    queue: bool,
+}
+
+/// Adds a task. A task for a full agent is refused, unless it is offered or queued.
+pub(crate) async fn add_task(
+    State(shared): State<Arc<ServerState>>,
+    entered: Authenticated,
+    body: axum::body::Bytes,
+) -> LegacyResult {
+    let asked: NewTask = parse_body(&body)?;
+    let (subject, rest) = asked.task.split_once('\n').unwrap_or((&asked.task, ""));
+    let description = if asked.description.is_empty() {
+        rest.trim().to_owned()
+    } else {
+        asked.description
+    };
+    let mut input = json!({ "subject": subject, "description": description, "files": asked.files });
+    if let Some(agent) = asked.agent_id {
+        input["assign"] = json!(agent);
+        input["how"] = json!(match (asked.offer, asked.queue) {
+            (true, _) => "offer",
+            (false, true) => "queue",
+            (false, false) => "direct",
+        });
+    }
+    let same = [
+        ("priority", asked.priority.map(Value::from)),
+        ("issue_type", asked.issue_type),
+        ("expects", asked.expects),
+        ("validation", asked.validation.map(with_lists)),
+        ("blocked_by", asked.blocked_by),
+        ("effort", asked.effort),
+        ("provider", asked.provider),
+        ("script", asked.script),
+        ("backlog", asked.backlog),
+    ];
+    for (name, value) in same {
+        if let Some(value) = value {
+            input[name] = value;
+        }
+    }
+    if let Some(project) = asked.project {
+        input["project"] = json!(project);
+    }
+    let added = call_verb(&shared, &entered, "task.add", &input).await?;
+    Ok(LegacyAnswer(
+        StatusCode::CREATED,
+        json!({ "id": added["id"], "task": added }),
+    ))
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct TaskReport {
+    #[serde(default)]
+    progress: Option<String>,
+    #[serde(default)]
+    status: Option<String>,
+    #[serde(default)]
+    output: Option<String>,
+    #[serde(default, alias = "failure_reason")]
+    failure_reason: Option<String>,
+}
+
+/// Handles the report of an attempt. The attempt's own token identifies it; an operator speaks for
+/// the live attempt of the task.
+pub(crate) async fn report_task(
+    State(shared): State<Arc<ServerState>>,
+    Path((id, what)): Path<(String, String)>,
+    entered: Authenticated,
+    body: axum::body::Bytes,
+) -> LegacyResult {
+    let task: TaskId = id
+        .parse()
+        .map_err(|_| Problem::new(404, "no_such_task", "there is no such task", "write T7"))?;
+    // The permission is checked first, so that others do not learn if an agent works on the task.
+    verbs::require_permission(
+        &entered.principal,
+        Verb::find("task.finish").expect("it is in the table"),
+    )?;
+    let told: TaskReport = parse_body(&body)?;
+    let live = shared
+        .engine
+        .board()
+        .tasks
+        .get(&task)
+        .and_then(|it| it.attempt);
+    let (attempt, fence) = match &entered.principal {
+        Principal::Attempt {
+            id,
+            fencing_token: fence,
+            ..
+        } => (*id, *fence),
+        _ => {
+            let board = shared.engine.board();
+            let found = live
+                .and_then(|it| board.attempts.get(&it))
+                .map(|it| (it.id, it.token));
+            found.ok_or_else(|| {
+                Problem::new(
+                    409,
+                    "not_running",
+                    format!("no agent works on {task}"),
+                    "poll for it first: /api/poll",
+                )
+            })?
+        }
+    };
+    let own = |more: Value| {
+        let mut input = json!({ "task": task, "attempt": attempt, "token": fence });
+        for (name, value) in more.as_object().cloned().unwrap_or_default() {
+            input[name] = value;
+        }
+        input
+    };
+    let (verb, input) = match (what.as_str(), told.status.as_deref()) {
+        ("progress", _) => (
+            "task.progress",
+            own(json!({ "text": told.progress.unwrap_or_default() })),
+        ),
+        ("finish", Some("completed") | None) => {
+            ("task.finish", own(json!({ "output": told.output })))
+        }
+        ("finish", Some("failed")) => {
+            let reason = told.failure_reason.filter(|it| !it.is_empty());
+            (
+                "task.fail",
+                own(json!({ "reason": reason.unwrap_or_else(|| "Unknown failure".into()) })),
+            )
+        }
+        ("finish", Some(_)) => {
+            return Err(Problem::new(
+                400,
+                "bad_input",
+                "a status must be completed or failed",
+                "send one of them",
+            )
+            .into());
+        }
+        _ => {
+            return Err(Problem::new(
+                404,
+                "no_such_page",
+                "there is nothing at this address",
+                "use progress or finish",
+            )
+            .into());
+        }
+    };
+    let task = call_verb(&shared, &entered, verb, &input).await?;
+    Ok(LegacyAnswer(
+        StatusCode::OK,
+        json!({ "success": true, "task": task }),
+    ))
+}

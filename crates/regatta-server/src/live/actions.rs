@@ -1,0 +1,717 @@
+//! Actions: the buttons of the page, each with its shell command.
+
+use regatta_api::live_view::{ActionChoice, PageAction};
+use regatta_api::team::MemberLiveView;
+use regatta_api::view::{InboxChoice, InboxView};
+use regatta_core::agent_protocol::RequestContent;
+use regatta_core::board::Board;
+use regatta_core::conversation::Conversation;
+use regatta_core::ids::{AgentName, TeamName};
+use regatta_core::landing::Landing;
+use regatta_core::launch::MemberActivity;
+use regatta_core::plan_request;
+use regatta_core::shell_quote::quote;
+use regatta_core::task::{Task, TaskStatus};
+use serde_json::{Value, json};
+
+/// Returns a button.
+fn new_button(label: &str, verb: &str, input: Value, cli: String) -> PageAction {
+    PageAction {
+        label: label.into(),
+        verb: verb.into(),
+        input,
+        cli,
+        first: false,
+        grave: false,
+        key: None,
+        words: None,
+        form: None,
+        choice: None,
+    }
+}
+
+impl ActionBuilder for PageAction {
+    fn as_default(self) -> PageAction {
+        PageAction {
+            first: true,
+            ..self
+        }
+    }
+    fn as_irreversible(self) -> PageAction {
+        PageAction {
+            grave: true,
+            ..self
+        }
+    }
+    fn with_key(self, key: char) -> PageAction {
+        PageAction {
+            key: Some(key),
+            ..self
+        }
+    }
+    fn with_text_at(self, pointer: &str) -> PageAction {
+        PageAction {
+            words: Some(pointer.into()),
+            ..self
+        }
+    }
+}
+
+/// Builder methods for buttons.
+trait ActionBuilder {
+    fn as_default(self) -> PageAction;
+    fn as_irreversible(self) -> PageAction;
+    fn with_key(self, key: char) -> PageAction;
+    fn with_text_at(self, pointer: &str) -> PageAction;
+}
+
+/// Returns the actions on an inbox item.
+pub(super) fn inbox_actions(it: &InboxView) -> Vec<PageAction> {
+    let id = &it.id;
+    let hour = json!({ "id": id, "ms": 3_600_000 });
+    let later = new_button(
+        "Later: in 1 h",
+        "inbox.snooze",
+        hour,
+        format!("regatta inbox snooze {id} 1h"),
+    )
+    .with_key('z');
+    let mut all = answer_actions(it);
+    // The request of a stranger is answered or stays. No work waits for it.
+    if it.kind != "request" {
+        all.push(later);
+    }
+    all
+}
+
+fn answer_actions(it: &InboxView) -> Vec<PageAction> {
+    let id = &it.id;
+    let answer = |say: Value, reach: &str| json!({ "id": id, "answer": say, "reach": reach });
+    match it.ask.as_ref().map(|it| &it.content) {
+        Some(RequestContent::Permission { .. }) => {
+            let allow = |label: &str, reach: &str| {
+                let cli = if reach == "once" {
+                    String::new()
+                } else {
+                    format!(" --for {reach}")
+                };
+                new_button(
+                    label,
+                    "inbox.answer",
+                    answer(json!({ "say": "allow" }), reach),
+                    format!("regatta allow {id}{cli}"),
+                )
+            };
+            vec![
+                allow("Allow once", "once").as_default(),
+                allow("Allow for this task", "task"),
+                new_button(
+                    "Deny",
+                    "inbox.answer",
+                    answer(json!({ "say": "deny", "words": null }), "once"),
+                    format!("regatta deny {id}"),
+                ),
+                allow("Always allow", "always").as_irreversible(),
+            ]
+        }
+        Some(RequestContent::Question {
+            choices, schema, ..
+        }) => {
+            let say = |text: &str| answer(json!({ "say": "text", "text": text }), "once");
+            let choice = |nth: usize, text: &String| {
+                let line = format!("regatta answer {id} {}", quote(text));
+                let made = new_button(text, "inbox.answer", say(text), line);
+                if nth == 0 { made.as_default() } else { made }
+            };
+            let mut all: Vec<PageAction> = choices
+                .iter()
+                .enumerate()
+                .map(|(nth, it)| choice(nth, it))
+                .collect();
+            let form = schema
+                .as_deref()
+                .and_then(|it| serde_json::from_str(it).ok())
+                .filter(|_| choices.is_empty());
+            match form {
+                Some(form) => {
+                    let fill = new_button(
+                        "Fill in…",
+                        "inbox.answer",
+                        say(""),
+                        format!("regatta answer {id} '{{…}}'"),
+                    );
+                    all.push(PageAction {
+                        form: Some(form),
+                        ..fill.with_text_at("/answer/text").as_default()
+                    });
+                    let no = answer(json!({ "say": "deny", "words": null }), "once");
+                    all.push(new_button(
+                        "Decline",
+                        "inbox.answer",
+                        no,
+                        format!("regatta deny {id}"),
+                    ));
+                }
+                None => {
+                    let reply = new_button(
+                        "Reply…",
+                        "inbox.answer",
+                        say(""),
+                        format!("regatta answer {id} …"),
+                    );
+                    all.push(reply.with_text_at("/answer/text"));
+                }
+            }
+            all
+        }
+        None => decision_actions(it),
+    }
+}
+
+/// Returns the actions on an item that is not an agent's request. Each choice is a verb of its own.
+fn decision_actions(it: &InboxView) -> Vec<PageAction> {
+    let button = |nth: usize, way: &InboxChoice| {
+        let mut letters = way.choice.chars();
+        let label: String = letters
+            .next()
+            .into_iter()
+            .flat_map(char::to_uppercase)
+            .chain(letters)
+            .collect();
+        let label = if way.words.is_some() {
+            label + "…"
+        } else {
+            label
+        };
+        let made = new_button(&label, &way.verb, way.input.clone(), way.line.clone());
+        PageAction {
+            first: nth == 0,
+            grave: way.grave,
+            words: way.words.clone(),
+            ..made
+        }
+    };
+    it.ways
+        .iter()
+        .enumerate()
+        .map(|(nth, way)| button(nth, way))
+        .collect()
+}
+
+/// Returns the actions on a task in its present state.
+pub(super) fn task_actions(it: &Task, landing: Option<&Landing>) -> Vec<PageAction> {
+    let id = it.id;
+    let said = || json!({ "id": id, "text": "" });
+    let mut all = Vec::new();
+    match it.status {
+        TaskStatus::InReview => {
+            all.push(
+                new_button(
+                    "Land",
+                    "land",
+                    json!({ "id": id }),
+                    format!("regatta land {id}"),
+                )
+                .as_default()
+                .with_key('L'),
+            );
+            all.push(
+                new_button(
+                    "Revise…",
+                    "revise",
+                    said(),
+                    format!("regatta revise {id} …"),
+                )
+                .with_text_at("/text")
+                .with_key('R'),
+            );
+            all.push(
+                new_button("Drop", "drop", said(), format!("regatta drop {id}"))
+                    .as_irreversible()
+                    .with_key('X'),
+            );
+        }
+        TaskStatus::Landing if landing.is_some_and(|it| it.end.is_none()) => {
+            let first = json!({ "id": id, "first": true });
+            all.push(
+                new_button(
+                    "Land first",
+                    "land",
+                    first,
+                    format!("regatta land {id} --first"),
+                )
+                .with_key('L'),
+            );
+            all.push(
+                new_button(
+                    "Revise…",
+                    "revise",
+                    said(),
+                    format!("regatta revise {id} …"),
+                )
+                .with_text_at("/text")
+                .with_key('R'),
+            );
+            all.push(
+                new_button("Drop", "drop", said(), format!("regatta drop {id}"))
+                    .as_irreversible()
+                    .with_key('X'),
+            );
+        }
+        TaskStatus::NeedsHuman | TaskStatus::Failed | TaskStatus::Cancelled => {
+            all.push(
+                new_button(
+                    "Retry",
+                    "retry",
+                    json!({ "id": id }),
+                    format!("regatta retry {id}"),
+                )
+                .as_default()
+                .with_key('L'),
+            );
+        }
+        TaskStatus::Completed if it.landed.is_some() => {
+            all.push(
+                new_button(
+                    "Undo",
+                    "undo",
+                    json!({ "id": id }),
+                    format!("regatta undo {id}"),
+                )
+                .as_irreversible(),
+            );
+        }
+        _ => {}
+    }
+    let open = !matches!(
+        it.status,
+        TaskStatus::Completed | TaskStatus::Failed | TaskStatus::Cancelled
+    );
+    if it.attempt.is_some() {
+        all.push(
+            new_button("Tell…", "tell", said(), format!("regatta tell {id} …"))
+                .with_text_at("/text")
+                .with_key('R'),
+        );
+    }
+    if open && it.paused.is_some() {
+        all.push(new_button(
+            "Resume",
+            "resume",
+            json!({ "id": id }),
+            format!("regatta resume {id}"),
+        ));
+    } else if it.attempt.is_some() || it.status.is_waiting() {
+        all.push(new_button(
+            "Pause",
+            "pause",
+            said(),
+            format!("regatta pause {id}"),
+        ));
+    }
+    if open && !matches!(it.status, TaskStatus::InReview | TaskStatus::Landing) {
+        all.push(
+            new_button(
+                "Cancel",
+                "task.cancel",
+                json!({ "task": id }),
+                format!("regatta task cancel {id}"),
+            )
+            .as_irreversible()
+            .with_key('X'),
+        );
+    }
+    all
+}
+
+/// Returns the choice of a planner; nothing if there is at most one agent to choose.
+pub(crate) fn planner_choice(board: &Board, now: Option<&AgentName>) -> Option<ActionChoice> {
+    let of: Vec<String> = plan_request::planners(board)
+        .map(ToString::to_string)
+        .collect();
+    let now = now.map(ToString::to_string).filter(|it| of.contains(it));
+    let choice = ActionChoice {
+        label: "Who plans".into(),
+        to: "/planner".into(),
+        flag: "--planner".into(),
+        of,
+        now,
+    };
+    (choice.of.len() > 1).then_some(choice)
+}
+
+/// Returns the actions for a text to the whole team: a plan if an agent can make one, a mission if
+/// an agent can lead it, and a task in the backlog.
+pub(super) fn composers(board: &Board, leads: bool) -> Vec<PageAction> {
+    let mut all = Vec::new();
+    if plan_request::planners(board).next().is_some() {
+        let plan = new_button(
+            "Plan",
+            "plan.ask",
+            json!({ "goal": "" }),
+            "regatta run …".into(),
+        )
+        .with_text_at("/goal");
+        all.push(PageAction {
+            choice: planner_choice(board, None),
+            ..plan
+        });
+    }
+    if leads {
+        let ask = new_button(
+            "Ask the lead",
+            "mission.ask",
+            json!({ "goal": "" }),
+            "regatta mission start …".into(),
+        );
+        all.push(ask.with_text_at("/goal"));
+    }
+    let add = new_button(
+        "Add",
+        "task.add",
+        json!({ "subject": "", "backlog": true }),
+        "regatta add … --backlog".into(),
+    );
+    all.push(add.with_text_at("/subject"));
+    all
+}
+
+/// Returns the actions on a queue.
+pub(super) fn queue_actions(
+    project: &regatta_core::ids::ProjectName,
+    held: bool,
+) -> Vec<PageAction> {
+    let scope = json!({ "project": project });
+    if held {
+        return vec![
+            new_button(
+                "Release",
+                "queue.release",
+                scope,
+                "regatta queue release".into(),
+            )
+            .as_default(),
+        ];
+    }
+    let hold = new_button(
+        "Hold…",
+        "queue.hold",
+        json!({ "project": project, "reason": "" }),
+        "regatta queue hold …".into(),
+    );
+    vec![hold.with_text_at("/reason")]
+}
+
+/// Returns the actions on a team.
+pub(super) fn team_actions(name: &TeamName, up: bool) -> Vec<PageAction> {
+    let of = json!({ "team": name });
+    if up {
+        return vec![
+            new_button(
+                "Relaunch",
+                "team.relaunch",
+                of.clone(),
+                format!("regatta team relaunch {name}"),
+            )
+            .as_irreversible(),
+            new_button("Stop", "team.stop", of, format!("regatta team stop {name}"))
+                .as_irreversible(),
+        ];
+    }
+    vec![
+        new_button(
+            "Launch",
+            "team.launch",
+            of,
+            format!("regatta team launch {name}"),
+        )
+        .as_default(),
+    ]
+}
+
+/// Returns the actions on a member of a team. Only a lane that has died can be retried.
+pub(super) fn member_actions(name: &TeamName, it: &MemberLiveView) -> Vec<PageAction> {
+    let retry = || {
+        let input = json!({ "team": name, "member": it.name });
+        new_button(
+            "Retry",
+            "team.retry",
+            input,
+            format!("regatta team retry {name} {}", it.name),
+        )
+    };
+    if it.live == MemberActivity::Dead {
+        vec![retry()]
+    } else {
+        vec![]
+    }
+}
+
+/// Returns the actions on a conversation in an outside service.
+pub(super) fn conversation_actions(it: &Conversation) -> Vec<PageAction> {
+    let (id, of) = (it.id, json!({ "conversation": it.id }));
+    let mut all = Vec::new();
+    if !it.held.is_empty() {
+        let accept = format!("regatta bridge accept {id}");
+        all.push(new_button("Accept", "conversation.accept", of.clone(), accept).as_default());
+        all.push(new_button(
+            "Refuse",
+            "conversation.refuse",
+            of.clone(),
+            format!("regatta bridge refuse {id}"),
+        ));
+    }
+    if it.current_turn().is_some() {
+        all.push(new_button(
+            "Stop",
+            "conversation.stop",
+            of.clone(),
+            format!("regatta bridge stop {id}"),
+        ));
+    }
+    if !it.closed {
+        all.push(
+            new_button(
+                "Close",
+                "conversation.close",
+                of,
+                format!("regatta bridge close {id}"),
+            )
+            .as_irreversible(),
+        );
+    }
+    all
+}
+
+/// Returns the actions on an agent. A team's session is restarted and stopped with its team.
+pub(super) fn agent_actions(
+    name: &regatta_core::ids::AgentName,
+    held: bool,
+    works: Option<bool>,
+) -> Vec<PageAction> {
+    let mut all = Vec::new();
+    if held {
+        all.push(
+            new_button(
+                "Resume",
+                "resume",
+                json!({ "id": name }),
+                format!("regatta resume {name}"),
+            )
+            .as_default(),
+        );
+    }
+    if works.is_some() {
+        let tell = new_button(
+            "Tell…",
+            "tell",
+            json!({ "id": name, "text": "" }),
+            format!("regatta tell {name} …"),
+        );
+        all.push(tell.with_text_at("/text"));
+        all.push(new_button(
+            "Pause",
+            "pause",
+            json!({ "id": name, "text": "" }),
+            format!("regatta pause {name}"),
+        ));
+    }
+    if works == Some(false) {
+        let again = json!({ "id": name, "again": true });
+        all.push(
+            new_button(
+                "Restart",
+                "stop",
+                again,
+                format!("regatta stop {name} --again"),
+            )
+            .as_irreversible(),
+        );
+        all.push(
+            new_button(
+                "Stop",
+                "stop",
+                json!({ "id": name }),
+                format!("regatta stop {name}"),
+            )
+            .as_irreversible(),
+        );
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Returns a board with two agents that can plan, and an outside agent.
+    fn board_with_planners() -> Board {
+        use regatta_core::agent::{RegisterAgent, Role, Runtime};
+        use regatta_core::command::{Actor, Command, Request, decide};
+        let runtimes = [
+            ("ann", Runtime::Scripted),
+            ("bob", Runtime::Scripted),
+            ("eve", Runtime::Outside),
+        ];
+        runtimes
+            .into_iter()
+            .fold(Board::default(), |board, (name, runtime)| {
+                let ask = RegisterAgent {
+                    name: AgentName::new(name).unwrap(),
+                    runtime,
+                    role: Role::Worker,
+                    provider: None,
+                    profile: Default::default(),
+                    description: String::new(),
+                    max_tasks: 1,
+                };
+                let request = Request {
+                    by: Actor::Regatta,
+                    key: None,
+                    command: Command::RegisterAgent(ask),
+                };
+                decide(&board, &request, Default::default()).unwrap().board
+            })
+    }
+
+    /// The planner can be chosen if there are several. Without a choice, the previous planner plans
+    /// again.
+    #[test]
+    fn planner_can_be_chosen_if_there_are_several() {
+        let (board, ann, eve) = (
+            board_with_planners(),
+            AgentName::new("ann").unwrap(),
+            AgentName::new("eve").unwrap(),
+        );
+        let all = planner_choice(&board, Some(&ann)).unwrap();
+        assert_eq!(
+            (all.of, all.now.as_deref()),
+            (vec!["ann".to_owned(), "bob".into()], Some("ann"))
+        );
+        assert_eq!(
+            planner_choice(&board, Some(&eve)).unwrap().now,
+            None,
+            "an outside agent cannot plan"
+        );
+        assert_eq!(planner_choice(&Board::default(), None), None);
+        assert!(
+            composers(&Board::default(), false)
+                .iter()
+                .all(|it| it.verb != "plan.ask")
+        );
+    }
+
+    /// Every button calls an existing verb with an input that it accepts. A button that needs a
+    /// text has a place for it.
+    #[test]
+    fn every_button_calls_a_verb_with_a_valid_input() {
+        let tool = json!({ "id": "1", "title": "x", "kind": "execute", "status": "pending" });
+        let permission = json!({ "want": "permission", "tool": tool, "options": [] });
+        let question =
+            json!({ "want": "question", "text": "keep?", "choices": ["keep", "410 Gone"] });
+        let asks = |want: &Value| {
+            let mut ask = want.clone();
+            ask["id"] = json!("1");
+            InboxView {
+                id: "Q7".into(),
+                kind: "permission".into(),
+                task: "T3".parse().ok(),
+                project: regatta_core::ids::ProjectName::new("shop").ok(),
+                agent: None,
+                subject: String::new(),
+                why: String::new(),
+                choices: vec![],
+                ways: vec![],
+                since_wall: 0,
+                escalated: false,
+                snoozed_until_wall: None,
+                ask: Some(serde_json::from_value(ask).unwrap()),
+            }
+        };
+        let (item, question) = (asks(&permission), asks(&question));
+        let way = |choice: &str, verb: &str, input: Value| {
+            let (choice, verb, line) = (
+                choice.to_owned(),
+                verb.to_owned(),
+                format!("regatta {verb} T3"),
+            );
+            InboxChoice {
+                choice,
+                verb,
+                input,
+                words: None,
+                line,
+                grave: false,
+            }
+        };
+        let revise = way("revise", "revise", json!({ "id": "T3", "text": "" }));
+        let revise = InboxChoice {
+            words: Some("/text".into()),
+            ..revise
+        };
+        let drop = InboxChoice {
+            grave: true,
+            ..way("drop", "drop", json!({ "id": "T3" }))
+        };
+        let ways = vec![way("land", "land", json!({ "id": "T3" })), revise, drop];
+        let review = InboxView {
+            kind: "review".into(),
+            ask: None,
+            ways,
+            ..item.clone()
+        };
+        let drawn = super::inbox_actions(&review);
+        let labels: Vec<&str> = drawn.iter().map(|it| it.label.as_str()).collect();
+        assert_eq!(labels, ["Land", "Revise…", "Drop", "Later: in 1 h"]);
+        assert_eq!(
+            drawn
+                .iter()
+                .map(|it| (it.first, it.grave))
+                .collect::<Vec<_>>()[..3],
+            [(true, false), (false, false), (false, true)]
+        );
+        let shop = regatta_core::ids::ProjectName::new("shop").unwrap();
+        let ann = regatta_core::ids::AgentName::new("ann").unwrap();
+        let all = [
+            super::inbox_actions(&item),
+            super::inbox_actions(&question),
+            super::inbox_actions(&review),
+            queue_actions(&shop, true),
+            queue_actions(&shop, false),
+        ];
+        let all = all
+            .into_iter()
+            .flatten()
+            .chain(agent_actions(&ann, true, Some(false)))
+            .chain(composers(&board_with_planners(), true));
+        let crew = TeamName::new("core").unwrap();
+        let dead = MemberLiveView {
+            name: "tom".parse().unwrap(),
+            live: MemberActivity::Dead,
+            session: None,
+            tasks: vec![],
+            silent_ms: None,
+        };
+        let teams = [
+            team_actions(&crew, true),
+            team_actions(&crew, false),
+            member_actions(&crew, &dead),
+        ];
+        let all = all.chain(teams.into_iter().flatten());
+        let mut seen = 0;
+        for mut it in all {
+            if let Some(pointer) = &it.words {
+                *it.input.pointer_mut(pointer).expect("the text has a place") = json!("some words");
+            }
+            if let Some(choice) = &it.choice {
+                it.input[choice.to.trim_start_matches('/')] = json!(choice.of[0]);
+            }
+            let input = serde_json::to_vec(&it.input).unwrap();
+            let call = regatta_api::Call::parse(&it.verb, &input);
+            assert!(call.is_ok(), "{}: {:?}", it.label, call.err());
+            assert!(it.cli.starts_with("regatta "), "{}", it.cli);
+            seen += 1;
+        }
+        assert!(seen >= 17, "{seen}");
+    }
+}

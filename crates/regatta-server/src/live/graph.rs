@@ -1,0 +1,212 @@
+//! Selects the tasks of a dependency graph. The layout comes from regatta-core.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, PoisonError};
+
+use regatta_api::live_view::TaskRowView;
+use regatta_api::view::GraphView;
+use regatta_core::graph::layout::MAX_HOPS;
+use regatta_core::ids::{MissionId, ProjectName, TaskId};
+use regatta_core::task::{Task, TaskStatus};
+use regatta_engine::ports::store::{StoreError, TaskFilter};
+
+use super::topics::TopicContext;
+use crate::ServerState;
+use crate::event_fanout::FinishedTask;
+
+/// The ended tasks of a mission, with their number and the last one that ended. While those two are
+/// unchanged, so are the tasks.
+pub(super) type EndedMissionTasks = ((u64, Option<FinishedTask>), Vec<Arc<Task>>);
+
+/// The scope of a graph.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum GraphScope {
+    /// Open tasks, and tasks that ended recently.
+    All,
+    Mission(MissionId),
+    /// A task, and the tasks within two steps of it.
+    Task(TaskId),
+}
+
+impl GraphScope {
+    /// Parses `M3` or `T9` in exactly this form.
+    pub(super) fn parse(text: &str) -> Option<GraphScope> {
+        let mission = text.parse().ok().map(GraphScope::Mission);
+        mission
+            .or_else(|| text.parse().ok().map(GraphScope::Task))
+            .filter(|it| it.to_string() == text)
+    }
+}
+
+impl std::fmt::Display for GraphScope {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            GraphScope::All => Ok(()),
+            GraphScope::Mission(id) => id.fmt(f),
+            GraphScope::Task(id) => id.fmt(f),
+        }
+    }
+}
+
+/// Builds a graph from the present board, optionally of one project. Returns nothing if its mission
+/// or task does not exist.
+pub(crate) fn build_graph(
+    shared: &ServerState,
+    of: GraphScope,
+    project: Option<&ProjectName>,
+) -> Result<(u64, Option<GraphView>), StoreError> {
+    let board = shared.engine.board();
+    let scene = TopicContext {
+        board: &board,
+        now: shared.engine.now(),
+        shared,
+        history: &**shared.engine.history(),
+    };
+    Ok((board.revision, scene.graph(of, project)?))
+}
+
+impl TopicContext<'_> {
+    pub(super) fn graph(
+        &self,
+        of: GraphScope,
+        project: Option<&ProjectName>,
+    ) -> Result<Option<GraphView>, StoreError> {
+        let rows = |tasks: BTreeMap<TaskId, Arc<Task>>| -> Vec<(TaskRowView, TaskStatus)> {
+            // The sessions of a team are not tasks to show.
+            tasks
+                .values()
+                .filter(|it| it.session_of.is_none())
+                .map(|it| (self.task_row(it), it.status))
+                .collect()
+        };
+        Ok(match of {
+            GraphScope::All => {
+                let title = project
+                    .map_or_else(|| "all tasks".to_owned(), |it| format!("all tasks of {it}"));
+                let mut found = self.listed_by_id()?;
+                found.retain(|_, it| project.is_none_or(|project| it.project == *project));
+                Some(GraphView::new(title, &rows(found), None))
+            }
+            GraphScope::Mission(id) => match self.history.mission(id)? {
+                Some((mission, _)) => Some(GraphView::new(
+                    format!("{id} {}", mission.title),
+                    &rows(self.mission_tasks(id)?),
+                    None,
+                )),
+                None => None,
+            },
+            GraphScope::Task(id) => match self.find_task(id)? {
+                Some(task) => Some(GraphView::new(
+                    format!("around {id}"),
+                    &rows(self.neighbour_candidates(&task)?),
+                    Some(id),
+                )),
+                None => None,
+            },
+        })
+    }
+
+    /// Returns the open tasks, and the tasks that ended recently.
+    fn listed_by_id(&self) -> Result<BTreeMap<TaskId, Arc<Task>>, StoreError> {
+        Ok(self
+            .listed_tasks()?
+            .into_iter()
+            .map(|it| (it.id, it))
+            .collect())
+    }
+
+    fn find_task(&self, id: TaskId) -> Result<Option<Arc<Task>>, StoreError> {
+        match self.board.tasks.get(&id) {
+            Some(task) => Ok(Some(task.clone())),
+            None => Ok(self.history.task(id)?.map(Arc::new)),
+        }
+    }
+
+    fn mission_tasks(&self, id: MissionId) -> Result<BTreeMap<TaskId, Arc<Task>>, StoreError> {
+        let over = self
+            .ended_mission_tasks(id)?
+            .into_iter()
+            .map(|it| (it.id, it));
+        let open = self
+            .board
+            .tasks
+            .values()
+            .filter(|it| it.mission == Some(id))
+            .map(|it| (it.id, it.clone()));
+        // A task that was started again is shown as the board has it.
+        Ok(over.chain(open).collect())
+    }
+
+    /// Returns the ended tasks of a mission from a cache, which is renewed when another task ends.
+    fn ended_mission_tasks(&self, id: MissionId) -> Result<Vec<Arc<Task>>, StoreError> {
+        let statuses = TaskStatus::ALL
+            .into_iter()
+            .filter(|it| it.is_terminal())
+            .collect();
+        let filter = TaskFilter {
+            mission: Some(id),
+            statuses,
+            ..TaskFilter::default()
+        };
+        let key = (
+            self.history.count_tasks(&filter)?,
+            self.shared.event_fanout.finished_after(0).last().copied(),
+        );
+        let mut kept = self
+            .shared
+            .live_caches
+            .ended_mission_tasks
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, tasks)) = kept.get(&id).filter(|it| it.0 == key) {
+            return Ok(tasks.clone());
+        }
+        let tasks: Vec<Arc<Task>> = self
+            .history
+            .tasks(&filter)?
+            .into_iter()
+            .map(Arc::new)
+            .collect();
+        if kept.len() >= MAX_CACHED_MISSIONS {
+            kept.clear();
+        }
+        kept.insert(id, (key, tasks.clone()));
+        Ok(tasks)
+    }
+
+    /// Returns the candidates for a task's neighbours: the listed tasks, its mission's tasks, and
+    /// its blockers, however long ago those ended.
+    fn neighbour_candidates(
+        &self,
+        task: &Arc<Task>,
+    ) -> Result<BTreeMap<TaskId, Arc<Task>>, StoreError> {
+        let mut found = match task.mission {
+            Some(mission) => self.mission_tasks(mission)?,
+            None => BTreeMap::new(),
+        };
+        found.extend(self.listed_by_id()?);
+        found.insert(task.id, task.clone());
+        let mut last = vec![task.clone()];
+        for _ in 0..MAX_HOPS {
+            let needs: Vec<TaskId> = last
+                .iter()
+                .flat_map(|it| it.blocked_by.iter().copied())
+                .collect();
+            last.clear();
+            for need in needs {
+                let known = match found.get(&need) {
+                    Some(known) => Some(known.clone()),
+                    None => self.find_task(need)?,
+                };
+                if let Some(known) = known {
+                    found.insert(need, known.clone());
+                    last.push(known);
+                }
+            }
+        }
+        Ok(found)
+    }
+}
+
+/// Maximum number of missions whose ended tasks are cached.
+const MAX_CACHED_MISSIONS: usize = 20;

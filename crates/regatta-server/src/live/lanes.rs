@@ -1,0 +1,587 @@
+//! The states of agents over time, recorded when the board changes.
+//!
+//! A lane's state is derived from the board alone, by [`all`]. A bar lasts as long as the state
+//! does not change. The time before this daemon started is taken from the attempts in the history.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use regatta_api::live_view::{DisplayState, LaneBar};
+use regatta_api::view;
+use regatta_core::agent::Agent;
+use regatta_core::attempt::Attempt;
+use regatta_core::board::Board;
+use regatta_core::event::{Event, Recorded};
+use regatta_core::ids::{AgentName, AttemptId, Now, TaskId};
+use regatta_core::task::{Task, TaskStatus};
+use regatta_core::{provider_outage, schedule};
+
+use crate::ServerState;
+
+/// Minimum interval between two records: while a browser is connected, and while none is.
+const RECORD_INTERVAL: Duration = Duration::from_millis(100);
+const IDLE_RECORD_INTERVAL: Duration = Duration::from_secs(1);
+/// Number of agents up to which each waiting agent shows its own reason.
+const MAX_AGENTS_WITH_REASONS: usize = 60;
+/// Number of bars per lane that are kept, and for how long.
+const MAX_BARS: usize = 120;
+const MAX_BAR_AGE_MS: u64 = 24 * 3_600_000;
+/// Number of minutes of shares that are kept.
+const MAX_SHARE_MINUTES: usize = 60;
+const MINUTE_MS: u64 = 60_000;
+/// Number of states of [`DisplayState`].
+const STATE_COUNT: usize = 9;
+
+/// Number of lanes in each state, by the minute.
+pub(super) type SharesByMinute = Vec<(u64, Vec<u32>)>;
+
+/// The state of a lane.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct LaneState {
+    pub(super) state: DisplayState,
+    pub(super) task: Option<TaskId>,
+    pub(super) text: String,
+}
+
+#[derive(Default)]
+struct LaneRecords {
+    revision: u64,
+    /// The states of all agents at that revision.
+    states: BTreeMap<AgentName, LaneState>,
+    /// Since when each agent is in its state, also for states without a bar: idle time is not
+    /// drawn.
+    since: BTreeMap<AgentName, (DisplayState, Option<TaskId>, u64)>,
+    bars: BTreeMap<AgentName, VecDeque<LaneBar>>,
+    /// The last task that each agent failed, until the agent does something else.
+    last_failed: BTreeMap<AgentName, TaskId>,
+    shares: BTreeMap<String, VecDeque<(u64, Vec<u32>)>>,
+}
+
+/// The recorded states.
+#[derive(Default)]
+pub(super) struct LaneHistory {
+    records: Mutex<LaneRecords>,
+}
+
+impl LaneHistory {
+    fn lock(&self) -> std::sync::MutexGuard<'_, LaneRecords> {
+        self.records.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn bars(&self, agent: &AgentName) -> Vec<LaneBar> {
+        self.lock()
+            .bars
+            .get(agent)
+            .map(|it| it.iter().cloned().collect())
+            .unwrap_or_default()
+    }
+
+    /// Returns the state of each agent, and since when it lasts.
+    pub(super) fn states(&self, board: &Board, now: Now) -> BTreeMap<AgentName, (LaneState, u64)> {
+        let kept = self.lock();
+        let stands = if kept.revision == board.revision {
+            kept.states.clone()
+        } else {
+            lane_states(board, &kept.last_failed, now)
+        };
+        let since = |name: &AgentName, it: &LaneState| {
+            let last = kept.bars.get(name).and_then(VecDeque::back);
+            let drawn = last
+                .filter(|bar| bar.at == it.state && bar.task == it.task)
+                .map(|bar| bar.from);
+            let seen = || {
+                kept.since
+                    .get(name)
+                    .filter(|one| one.0 == it.state && one.1 == it.task)
+                    .map(|one| one.2)
+            };
+            drawn.or_else(seen).unwrap_or(now.unix_ms)
+        };
+        let with = |(name, it): (AgentName, LaneState)| {
+            let wall = since(&name, &it);
+            (name, (it, wall))
+        };
+        stands.into_iter().map(with).collect()
+    }
+
+    pub(super) fn shares(&self) -> Vec<(String, SharesByMinute)> {
+        let kept = self.lock();
+        kept.shares
+            .iter()
+            .map(|(name, it)| (name.clone(), it.iter().cloned().collect()))
+            .collect()
+    }
+
+    /// Records the states that the board shows now.
+    pub(super) fn record(&self, board: &Board, now: Now) {
+        let mut kept = self.lock();
+        if kept.revision == board.revision {
+            return;
+        }
+        kept.revision = board.revision;
+        let stands = lane_states(board, &kept.last_failed, now);
+        kept.states.clone_from(&stands);
+        let mut counts: BTreeMap<String, Vec<u32>> = BTreeMap::new();
+        for (name, it) in stands {
+            if !matches!(it.state, DisplayState::Idle | DisplayState::Failed) {
+                kept.last_failed.remove(&name);
+            }
+            if let Some(agent) = board.agents.get(&name) {
+                counts
+                    .entry(provider_or_runtime(agent))
+                    .or_insert_with(|| vec![0; STATE_COUNT])[it.state as usize] += 1;
+            }
+            if !kept
+                .since
+                .get(&name)
+                .is_some_and(|one| one.0 == it.state && one.1 == it.task)
+            {
+                kept.since
+                    .insert(name.clone(), (it.state, it.task, now.unix_ms));
+            }
+            kept.bars
+                .entry(name)
+                .or_default()
+                .push_state(it, now.unix_ms);
+        }
+        kept.since.retain(|name, _| board.agents.contains_key(name));
+        kept.bars.retain(|name, _| board.agents.contains_key(name));
+        kept.shares.retain(|name, _| counts.contains_key(name));
+        let minute = now.unix_ms - now.unix_ms % MINUTE_MS;
+        for (name, counts) in counts {
+            let minutes = kept.shares.entry(name).or_default();
+            match minutes.back_mut().filter(|it| it.0 == minute) {
+                Some(last) => last.1 = counts,
+                None => minutes.push_back((minute, counts)),
+            }
+            while minutes.len() > MAX_SHARE_MINUTES {
+                minutes.pop_front();
+            }
+        }
+    }
+
+    /// Records a failed task, because no later board shows which agent failed it.
+    fn on_event(&self, recorded: &Recorded, board: &Board) {
+        if let Event::TaskFailed(it) = &recorded.event {
+            let of = |attempt: &Arc<Attempt>| {
+                (attempt.task == *it.task()).then(|| attempt.agent.clone())
+            };
+            let lane = board
+                .attempts
+                .values()
+                .find_map(of)
+                .or_else(|| self.last_agent_of(*it.task()));
+            if let Some(lane) = lane {
+                let mut kept = self.lock();
+                kept.revision = 0; // the states at this revision must be computed again
+                kept.last_failed.insert(lane, *it.task());
+            }
+        }
+    }
+
+    /// Returns the agent that last worked on a task.
+    fn last_agent_of(&self, task: TaskId) -> Option<AgentName> {
+        let kept = self.lock();
+        let last = kept.bars.iter().filter_map(|(name, it)| {
+            it.iter()
+                .rev()
+                .find(|bar| bar.task == Some(task) && bar.at == DisplayState::Working)
+                .map(|bar| (bar.from, name))
+        });
+        last.max().map(|it| it.1.clone())
+    }
+
+    /// Adds the work from before this daemon started.
+    fn add_history(&self, past: &PastWork) {
+        let mut kept = self.lock();
+        for (name, bars) in &past.bars {
+            let lane = kept.bars.entry(name.clone()).or_default();
+            for bar in bars.iter().rev() {
+                lane.push_front(bar.clone());
+            }
+        }
+    }
+}
+
+/// Appends a state to a lane's bars, which are kept oldest first.
+trait BarList {
+    fn push_state(&mut self, it: LaneState, wall: u64);
+}
+
+impl BarList for VecDeque<LaneBar> {
+    fn push_state(&mut self, it: LaneState, wall: u64) {
+        if let Some(last) = self.back_mut().filter(|bar| bar.to.is_none()) {
+            if last.at == it.state && last.task == it.task {
+                last.text = it.text; // the state is unchanged, and its text may be newer
+                return;
+            }
+            last.to = Some(wall.max(last.from));
+        }
+        // Idle time is not drawn.
+        if !matches!(it.state, DisplayState::Idle | DisplayState::Offline) {
+            self.push_back(LaneBar {
+                from: wall,
+                to: None,
+                at: it.state,
+                task: it.task,
+                text: it.text,
+            });
+        }
+        let old = |bar: &LaneBar| bar.to.is_some_and(|to| to + MAX_BAR_AGE_MS < wall);
+        while self.len() > MAX_BARS || self.front().is_some_and(old) {
+            self.pop_front();
+        }
+    }
+}
+
+/// Returns the provider of an agent, or its runtime if no provider is named.
+pub(crate) fn provider_or_runtime(agent: &Agent) -> String {
+    agent
+        .provider
+        .clone()
+        .unwrap_or_else(|| agent.runtime.name().to_owned())
+}
+
+/// Returns the states of all agents. An idle agent in a mission waits for the same as the mission's
+/// next task.
+fn lane_states(
+    board: &Board,
+    failed: &BTreeMap<AgentName, TaskId>,
+    now: Now,
+) -> BTreeMap<AgentName, LaneState> {
+    let mut working: BTreeMap<&AgentName, &Attempt> = BTreeMap::new();
+    // A team's session counts as work only during a turn, and a task counts before a session. While
+    // a person works on its task, an agent is idle.
+    let own = board.attempts.values().filter(|attempt| !attempt.by_hand);
+    let (stand, tasks): (Vec<_>, Vec<_>) = own.partition(|attempt| attempt.session_of.is_some());
+    for attempt in tasks
+        .into_iter()
+        .chain(stand.into_iter().filter(|it| it.session.in_turn))
+    {
+        working.entry(&attempt.agent).or_insert(attempt);
+    }
+    let asked: BTreeMap<AttemptId, String> = {
+        let open = board.approvals.values().filter(|it| it.is_open());
+        open.map(|it| (it.attempt, format!("{} {}", it.id, it.subject())))
+            .collect()
+    };
+    let mut after: BTreeMap<&AgentName, LaneState> = BTreeMap::new();
+    let states = view::landing_states(board, now);
+    for landing in board.landings.values().filter(|it| it.end.is_none()) {
+        let text = states
+            .get(&landing.id)
+            .copied()
+            .unwrap_or("queued")
+            .to_owned();
+        after.entry(&landing.agent).or_insert(LaneState {
+            state: DisplayState::Landing,
+            task: Some(landing.task),
+            text,
+        });
+    }
+    // The waiting tasks of each mission; each idle agent of the mission takes the first one.
+    let mut waiting: BTreeMap<regatta_core::ids::MissionId, Vec<TaskId>> = BTreeMap::new();
+    for mission in board.missions.keys() {
+        let open = board.open_tasks_of(*mission).map(|it| it.1).take(500);
+        let waits = |id: &TaskId| board.tasks.get(id).is_some_and(|it| it.status.is_waiting());
+        let mut ids: Vec<TaskId> = open.filter(waits).collect();
+        ids.reverse();
+        waiting.insert(*mission, ids);
+    }
+    let mut found = BTreeMap::new();
+    for (name, agent) in &board.agents {
+        let stand = match working.get(name) {
+            Some(attempt) => match asked.get(&attempt.id) {
+                Some(text) => LaneState {
+                    state: DisplayState::Needs,
+                    task: Some(attempt.task),
+                    text: text.clone(),
+                },
+                None => LaneState {
+                    state: DisplayState::Working,
+                    task: Some(attempt.task),
+                    text: progress_text(board, attempt),
+                },
+            },
+            None => state_without_work(board, agent, after.get(name), failed.get(name))
+                .unwrap_or_else(|| {
+                    let missions = board
+                        .missions
+                        .values()
+                        .filter(|it| it.agents.contains(name));
+                    // A task that is assigned to another agent waits for that agent.
+                    let may_take = |id: &TaskId| {
+                        let assignee = board.tasks.get(id).and_then(|task| task.assignee.as_ref());
+                        assignee.is_none_or(|assignee| assignee == name)
+                    };
+                    let next = missions
+                        .filter_map(|mission| {
+                            let tasks = waiting.get_mut(&mission.id)?;
+                            let place = tasks.iter().rposition(may_take)?;
+                            Some(tasks.remove(place))
+                        })
+                        .next();
+                    let reason = |id: TaskId| first_reason(board, board.tasks.get(&id)?, now);
+                    let many = board.agents.len() > MAX_AGENTS_WITH_REASONS;
+                    let waits = next
+                        .and_then(|id| Some((id, if many { String::new() } else { reason(id)? })));
+                    match waits {
+                        Some((task, text)) => LaneState {
+                            state: DisplayState::Waiting,
+                            task: Some(task),
+                            text,
+                        },
+                        None => LaneState {
+                            state: DisplayState::Idle,
+                            task: None,
+                            text: String::new(),
+                        },
+                    }
+                }),
+        };
+        found.insert(name.clone(), stand);
+    }
+    found
+}
+
+fn progress_text(board: &Board, attempt: &Attempt) -> String {
+    let said = board
+        .tasks
+        .get(&attempt.task)
+        .map(|it| it.progress.clone())
+        .unwrap_or_default();
+    if said.is_empty() {
+        view::program_activity(board, attempt)
+    } else {
+        said.lines().next().unwrap_or_default().to_owned()
+    }
+}
+
+fn first_reason(board: &Board, task: &Task, now: Now) -> Option<String> {
+    schedule::wait_reasons(board, task, now)
+        .into_iter()
+        .next()
+        .map(|it| it.text)
+}
+
+/// Returns the state of an agent without work: offline, parked, or the result of its last task.
+fn state_without_work(
+    board: &Board,
+    agent: &Agent,
+    landing: Option<&LaneState>,
+    failed: Option<&TaskId>,
+) -> Option<LaneState> {
+    if let Some(text) = agent
+        .offline
+        .clone()
+        .or_else(|| regatta_core::runner::runner_away_reason(board, agent))
+    {
+        return Some(LaneState {
+            state: DisplayState::Offline,
+            task: None,
+            text,
+        });
+    }
+    if let Some(parked) = provider_outage::find_parked(board, agent) {
+        // A park without an end is a failure and not a wait.
+        let at = if parked.deadline_fleet_ms.is_some() {
+            DisplayState::Waiting
+        } else {
+            DisplayState::Failed
+        };
+        return Some(LaneState {
+            state: at,
+            task: None,
+            text: parked.reason.clone(),
+        });
+    }
+    // A failed task that was retried or dropped no longer counts for its agent.
+    if let Some(task) = failed.filter(|task| board.failed.contains_key(*task)) {
+        return Some(LaneState {
+            state: DisplayState::Failed,
+            task: Some(*task),
+            text: "failed".into(),
+        });
+    }
+    if let Some(landing) = landing {
+        return Some(landing.clone());
+    }
+    let own = |it: &&Arc<Task>| {
+        it.agent.as_ref() == Some(&agent.name) || it.assignee.as_ref() == Some(&agent.name)
+    };
+    let of = |status: TaskStatus| {
+        board
+            .tasks
+            .values()
+            .filter(own)
+            .find(|it| it.status == status)
+    };
+    if board.tasks.len() > 5_000 {
+        return None; // too many to search ten times a second
+    }
+    if let Some(task) = of(TaskStatus::NeedsHuman) {
+        let text = task.reason.clone().unwrap_or_default();
+        return Some(LaneState {
+            state: DisplayState::Needs,
+            task: Some(task.id),
+            text,
+        });
+    }
+    of(TaskStatus::InReview).map(|it| LaneState {
+        state: DisplayState::Review,
+        task: Some(it.id),
+        text: "in review".into(),
+    })
+}
+
+/// Past work per agent, from the history.
+#[derive(Default)]
+struct PastWork {
+    open_attempts: BTreeMap<AttemptId, (AgentName, TaskId, u64)>,
+    bars: BTreeMap<AgentName, Vec<LaneBar>>,
+}
+
+impl PastWork {
+    fn fold(&mut self, recorded: &Recorded) {
+        match &recorded.event {
+            Event::AttemptStarted(it) => {
+                let it = it.attempt();
+                self.open_attempts
+                    .insert(it.id, (it.agent.clone(), it.task, it.started_unix_ms));
+            }
+            Event::AttemptEnded(it) => {
+                if let Some((agent, task, from)) = self.open_attempts.remove(it.attempt()) {
+                    let bar = LaneBar {
+                        from,
+                        to: Some(recorded.now.unix_ms),
+                        at: DisplayState::Working,
+                        task: Some(task),
+                        text: String::new(),
+                    };
+                    self.bars.entry(agent).or_default().push(bar);
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Number of past events that are read at the start.
+const MAX_EVENTS_READ: u64 = 20_000;
+
+pub(super) async fn record_lanes(shared: Arc<ServerState>) {
+    let (history, until) = (
+        shared.engine.history().clone(),
+        shared.engine.board().revision,
+    );
+    let past = tokio::task::spawn_blocking(move || {
+        let (mut past, mut after) = (PastWork::default(), until.saturating_sub(MAX_EVENTS_READ));
+        while after < until {
+            let Ok(page) = history.events(after, 500) else {
+                break;
+            };
+            let Some(last) = page.last() else { break };
+            after = last.revision;
+            page.iter()
+                .filter(|it| it.revision <= until)
+                .for_each(|it| past.fold(it));
+        }
+        past
+    });
+    if let Ok(past) = past.await {
+        shared.live_caches.lanes.add_history(&past);
+    }
+    let (mut bell, mut events) = (
+        shared.event_fanout.watch_board(),
+        shared.engine.subscribe_events(),
+    );
+    loop {
+        while let Ok(batch) = events.try_recv() {
+            let board = shared.engine.board();
+            batch
+                .iter()
+                .for_each(|it| shared.live_caches.lanes.on_event(it, &board));
+        }
+        shared
+            .live_caches
+            .lanes
+            .record(&shared.engine.board(), shared.engine.now());
+        let seen = shared
+            .live_caches
+            .connected_browsers
+            .load(std::sync::atomic::Ordering::Relaxed)
+            > 0;
+        tokio::time::sleep(if seen {
+            RECORD_INTERVAL
+        } else {
+            IDLE_RECORD_INTERVAL
+        })
+        .await;
+        if bell.changed().await.is_err() {
+            return;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lane_state(at: DisplayState, task: u64) -> LaneState {
+        LaneState {
+            state: at,
+            task: Some(TaskId(task)),
+            text: format!("{at:?}"),
+        }
+    }
+
+    /// A bar lasts until the state changes. The bar of the present state has no end, and idle time
+    /// is not drawn.
+    #[test]
+    fn bar_ends_when_another_state_begins() {
+        let mut lane = VecDeque::new();
+        lane.push_state(lane_state(DisplayState::Working, 1), 100);
+        lane.push_state(lane_state(DisplayState::Working, 1), 200);
+        lane.push_state(lane_state(DisplayState::Needs, 1), 300);
+        lane.push_state(lane_state(DisplayState::Working, 1), 400);
+        lane.push_state(
+            LaneState {
+                state: DisplayState::Idle,
+                task: None,
+                text: String::new(),
+            },
+            500,
+        );
+        lane.push_state(lane_state(DisplayState::Working, 2), 900);
+        let shape: Vec<(u64, Option<u64>, DisplayState)> =
+            lane.iter().map(|it| (it.from, it.to, it.at)).collect();
+        assert_eq!(
+            shape,
+            [
+                (100, Some(300), DisplayState::Working),
+                (300, Some(400), DisplayState::Needs),
+                (400, Some(500), DisplayState::Working),
+                (900, None, DisplayState::Working)
+            ]
+        );
+    }
+
+    #[test]
+    fn lanes_have_a_limited_number_and_age_of_bars() {
+        let mut lane = VecDeque::new();
+        for nth in 0..1_000 {
+            lane.push_state(lane_state(DisplayState::Working, nth), nth);
+        }
+        assert_eq!(lane.len(), MAX_BARS);
+        lane.push_state(lane_state(DisplayState::Working, 5), 2 * MAX_BAR_AGE_MS);
+        assert!(
+            lane.len() <= 2,
+            "bars older than a day are dropped: {}",
+            lane.len()
+        );
+        // A clock that was set back creates no bar whose end is before its beginning.
+        lane.push_state(lane_state(DisplayState::Working, 6), 7);
+        assert!(lane.iter().all(|it| it.to.is_none_or(|to| to >= it.from)));
+    }
+}

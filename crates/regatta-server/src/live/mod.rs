@@ -1,0 +1,69 @@
+//! The data of the web page: topics, each a set of whole entities, built from the board and the
+//! history.
+//!
+//! [`live`] sends the changes of the topics that a browser watches. [`lanes`] records the states of
+//! agents over time. [`sanitize`] makes agents' text harmless. [`diff`] and [`log`] render long
+//! texts. Every status comes from the views of `regatta-api`.
+
+mod actions; // actions and their shell commands
+mod diff; // diffs, file by file
+mod graph; // dependency graphs
+mod lanes; // the states of agents over time
+mod sanitize; // makes untrusted text harmless
+mod stream; // the stream of changes to browsers
+mod task;
+mod topics; // the entities of each topic
+mod transcript_html; // transcripts as HTML // the page of one task
+
+use std::collections::BTreeMap;
+use std::sync::atomic::AtomicUsize;
+use std::sync::{Arc, Mutex};
+
+use axum::Router;
+use axum::routing::get;
+use regatta_core::ids::{MissionId, ProjectName, TaskId};
+use regatta_core::task::Task;
+
+use crate::ServerState;
+
+pub(crate) use actions::planner_choice;
+pub(crate) use graph::{GraphScope, build_graph};
+pub(crate) use lanes::provider_or_runtime;
+pub(crate) use topics::{StateCounts, landed_counts, task_row};
+
+/// Number of landed changes per file.
+type LandedCounts = BTreeMap<String, u32>;
+
+/// Caches of the pages.
+#[derive(Default)]
+pub(crate) struct LiveCaches {
+    lanes: lanes::LaneHistory,
+    topics: stream::TopicCache,
+    patches: diff::PatchCache,
+    /// Ended tasks with the date of their end.
+    ended_tasks: Mutex<BTreeMap<TaskId, (u64, Arc<Task>)>>,
+    /// Tasks of missions that have ended.
+    ended_mission_tasks: Mutex<BTreeMap<MissionId, graph::EndedMissionTasks>>,
+    ended_landings: Mutex<BTreeMap<ProjectName, (topics::EndedLandingsKey, topics::EndedLandings)>>,
+    /// Number of changes that landed today, per file.
+    landed_today: Mutex<BTreeMap<ProjectName, (topics::EndedLandingsKey, LandedCounts)>>,
+    /// Number of connected browsers.
+    connected_browsers: AtomicUsize,
+}
+
+/// Returns the routes of the page's own data.
+pub(crate) fn routes() -> Router<Arc<ServerState>> {
+    Router::new()
+        .route("/api/v1/live", get(stream::live_stream))
+        .route("/api/v1/page/diff/{task}", get(diff::list_files))
+        .route("/api/v1/page/diff/{task}/{file}", get(diff::file_rows))
+        .route(
+            "/api/v1/page/log/{attempt}",
+            get(transcript_html::log_piece),
+        )
+}
+
+/// Records the states of the lanes when the board changes, until the daemon ends.
+pub(crate) async fn record_lanes(shared: Arc<ServerState>) {
+    lanes::record_lanes(shared).await;
+}

@@ -1,0 +1,292 @@
+//! Makes untrusted text harmless (S12): markup and invisible or direction-changing characters are
+//! shown instead of interpreted. Terminal colours become CSS classes; other terminal sequences are
+//! removed.
+
+use std::fmt::Write as _;
+
+/// Maximum length of a line, in characters; the rest is cut.
+pub(super) const MAX_LINE_CHARS: usize = 4_000;
+
+/// Returns whether a character is invisible, changes the text direction, or is a control character.
+fn is_unprintable(it: char) -> bool {
+    matches!(it,
+        '\u{0}'..='\u{8}' | '\u{b}'..='\u{1f}' | '\u{7f}'..='\u{9f}' | '\u{ad}' | '\u{61c}' | '\u{115f}' | '\u{1160}'
+        | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{3164}'
+        | '\u{fe00}'..='\u{fe0f}' | '\u{feff}' | '\u{ffa0}' | '\u{fff0}'..='\u{fffb}' | '\u{e0000}'..='\u{e0fff}')
+}
+
+/// Appends text with all markup escaped.
+pub(super) fn push_escaped(out: &mut String, text: &str) {
+    for it in text.chars() {
+        match it {
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '"' => out.push_str("&quot;"),
+            '\'' => out.push_str("&#39;"),
+            '\r' => {}
+            it if is_unprintable(it) => {
+                let _a_string_takes_all = write!(
+                    out,
+                    "<span class=\"ctl\">\u{27e8}{:04X}\u{27e9}</span>",
+                    it as u32
+                );
+            }
+            it => out.push(it),
+        }
+    }
+}
+
+/// Returns text with all markup escaped.
+pub(super) fn escape(it: &str) -> String {
+    let mut out = String::with_capacity(it.len() + it.len() / 8);
+    push_escaped(&mut out, it);
+    out
+}
+
+/// Returns the beginning of a line of any length, and the number of characters that were cut.
+pub(super) fn truncate(line: &str) -> (&str, usize) {
+    match line.char_indices().nth(MAX_LINE_CHARS) {
+        Some((at, _)) => (&line[..at], line[at..].chars().count()),
+        None => (line, 0),
+    }
+}
+
+/// The style in which a terminal would write.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+struct AnsiStyle {
+    colour: Option<u8>,
+    background: Option<u8>,
+    is_bold: bool,
+    is_dim: bool,
+    is_underlined: bool,
+}
+
+impl AnsiStyle {
+    fn classes(self) -> String {
+        let mut names = Vec::new();
+        names.extend(self.colour.map(|it| format!("f{it}")));
+        names.extend(self.background.map(|it| format!("k{it}")));
+        for (is, name) in [
+            (self.is_bold, "bo"),
+            (self.is_dim, "di"),
+            (self.is_underlined, "un"),
+        ] {
+            if is {
+                names.push(name.to_owned());
+            }
+        }
+        names.join(" ")
+    }
+
+    /// Applies the codes of `ESC [ codes m`.
+    fn apply_codes(&mut self, codes: &str) {
+        let mut codes = codes
+            .split([';', ':'])
+            .map(|it| it.parse::<u16>().unwrap_or(0));
+        while let Some(code) = codes.next() {
+            match code {
+                0 => *self = AnsiStyle::default(),
+                1 => self.is_bold = true,
+                2 => self.is_dim = true,
+                4 => self.is_underlined = true,
+                22 => (self.is_bold, self.is_dim) = (false, false),
+                24 => self.is_underlined = false,
+                30..=37 => self.colour = u8::try_from(code - 30).ok(),
+                90..=97 => self.colour = u8::try_from(code - 90 + 8).ok(),
+                39 => self.colour = None,
+                40..=47 => self.background = u8::try_from(code - 40).ok(),
+                100..=107 => self.background = u8::try_from(code - 100 + 8).ok(),
+                49 => self.background = None,
+                38 | 48 => {
+                    // 256 colours or RGB. The first sixteen colours are kept, all others become
+                    // plain.
+                    let picked = match codes.next() {
+                        Some(5) => codes
+                            .next()
+                            .and_then(|it| u8::try_from(it).ok())
+                            .filter(|it| *it < 16),
+                        Some(2) => {
+                            let _rgb = (codes.next(), codes.next(), codes.next());
+                            None
+                        }
+                        _ => None,
+                    };
+                    if code == 38 {
+                        self.colour = picked
+                    } else {
+                        self.background = picked
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+}
+
+/// Renders terminal output as spans. Cursor movements, titles, links and all other sequences are
+/// removed. The work is linear in the length of the text.
+pub(super) fn terminal_html(it: &str) -> String {
+    let mut out = String::with_capacity(it.len() + it.len() / 8);
+    let (mut pen, mut rest) = (AnsiStyle::default(), it);
+    while let Some(at) = rest.find('\u{1b}') {
+        push_styled(&mut out, &rest[..at], pen);
+        rest = apply_escape(&rest[at + 1..], &mut pen);
+    }
+    push_styled(&mut out, rest, pen);
+    out
+}
+
+fn push_styled(out: &mut String, text: &str, pen: AnsiStyle) {
+    // After a carriage return, only the last version of a line is shown.
+    let mut lines = text.split('\n').peekable();
+    while let Some(line) = lines.next() {
+        let line = line.trim_end_matches('\r');
+        let shown = line.rfind('\r').map_or(line, |at| &line[at + 1..]);
+        if !shown.is_empty() {
+            if pen == AnsiStyle::default() {
+                push_escaped(out, shown);
+            } else {
+                let _a_string_takes_all = write!(out, "<span class=\"{}\">", pen.classes());
+                push_escaped(out, shown);
+                out.push_str("</span>");
+            }
+        }
+        if lines.peek().is_some() {
+            out.push('\n');
+        }
+    }
+}
+
+/// Applies an escape sequence, and returns the text after it.
+fn apply_escape<'a>(rest: &'a str, pen: &mut AnsiStyle) -> &'a str {
+    let bytes = rest.as_bytes();
+    match bytes.first() {
+        Some(b'[') => {
+            let end = bytes
+                .iter()
+                .skip(1)
+                .position(|it| (0x40..=0x7e).contains(it))
+                .map(|it| it + 1);
+            let Some(end) =
+                end.filter(|it| bytes[1..*it].iter().all(|it| (0x20..=0x3f).contains(it)))
+            else {
+                return rest;
+            };
+            if bytes[end] == b'm' {
+                pen.apply_codes(&rest[1..end]);
+            }
+            &rest[end + 1..]
+        }
+        // Skip titles and links to their end.
+        Some(b']' | b'P' | b'X' | b'^' | b'_') => {
+            let end = rest.find(['\u{7}', '\u{1b}', '\n']);
+            match end {
+                Some(at) if bytes[at] == 0x1b && bytes.get(at + 1) == Some(&b'\\') => {
+                    &rest[at + 2..]
+                }
+                Some(at) if bytes[at] == 0x7 => &rest[at + 1..],
+                Some(at) => &rest[at..],
+                None => "",
+            }
+        }
+        Some(it) if it.is_ascii() => &rest[1..],
+        _ => rest,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// S12: no text of an agent becomes markup.
+    #[test]
+    fn s12_markup_of_agents_is_shown_as_text() {
+        let hostile = "<script>alert(1)</script><img src=x onerror=alert(1)> \
+            [x](javascript:alert(1)) \"' &lt;";
+        for made in [escape(hostile), terminal_html(hostile)] {
+            assert!(
+                !made.contains('<') && !made.contains('"') && !made.contains('\''),
+                "{made}"
+            );
+            assert!(
+                made.contains("&lt;script&gt;") && made.ends_with("&amp;lt;"),
+                "{made}"
+            );
+        }
+        let inside = terminal_html("\u{1b}[31m<b onclick=x>\u{1b}[0m");
+        assert_eq!(inside, "<span class=\"f1\">&lt;b onclick=x&gt;</span>");
+        // A sequence cannot insert anything into the class.
+        assert_eq!(
+            terminal_html("\u{1b}[31;\"onclick=x m<i>"),
+            "nclick=x m&lt;i&gt;"
+        );
+    }
+
+    /// S12: characters that hide text or change its direction are visible.
+    #[test]
+    fn s12_hidden_characters_are_made_visible() {
+        assert_eq!(
+            escape("a\u{202e}b"),
+            "a<span class=\"ctl\">\u{27e8}202E\u{27e9}</span>b"
+        );
+        for it in [
+            '\u{200b}',
+            '\u{2066}',
+            '\u{feff}',
+            '\u{0}',
+            '\u{9b}',
+            '\u{e0041}',
+            '\u{ad}',
+            '\u{61c}',
+        ] {
+            assert!(
+                escape(&it.to_string()).starts_with("<span class=\"ctl\">"),
+                "{:x}",
+                it as u32
+            );
+        }
+        assert_eq!(escape("tab\tand ümläut 漢字"), "tab\tand ümläut 漢字");
+    }
+
+    #[test]
+    fn s12_colours_become_classes_and_other_sequences_are_removed() {
+        assert_eq!(
+            terminal_html("\u{1b}[1;32mok\u{1b}[0m done"),
+            "<span class=\"f2 bo\">ok</span> done"
+        );
+        assert_eq!(
+            terminal_html("\u{1b}[38;5;9mx\u{1b}[38;2;1;2;3my"),
+            "<span class=\"f9\">x</span>y"
+        );
+        assert_eq!(
+            terminal_html("\u{1b}]0;title\u{7}a\u{1b}]8;;javascript:x\u{1b}\\b"),
+            "ab"
+        );
+        assert_eq!(terminal_html("10%\r20%\r30%\r\nnext\r\n"), "30%\nnext\n");
+        assert_eq!(
+            terminal_html("\u{1b}[2J\u{1b}[999999;999999H\u{1b}[?1049hx\u{1b}c"),
+            "x"
+        );
+        assert_eq!(terminal_html("\u{1b}"), "");
+        assert_eq!(terminal_html("\u{1b}[31"), "[31");
+        assert_eq!(terminal_html("\u{1b}ä"), "ä");
+        assert_eq!(terminal_html("\u{1b}]no end"), "");
+    }
+
+    /// S12: work and output are proportional to the input, even for an ANSI bomb.
+    #[test]
+    fn s12_output_of_an_ansi_bomb_is_small() {
+        let bomb = "\u{1b}[31m\u{1b}[42m\u{1b}[1m".repeat(100_000);
+        assert_eq!(terminal_html(&bomb), "");
+        let nested = "\u{1b}[".repeat(100_000);
+        assert!(terminal_html(&nested).len() <= nested.len());
+        let line = "x".repeat(10_000_000);
+        let (shown, left) = truncate(&line);
+        assert_eq!(
+            (shown.len(), left),
+            (MAX_LINE_CHARS, 10_000_000 - MAX_LINE_CHARS)
+        );
+        assert_eq!(truncate("ä"), ("ä", 0));
+    }
+}

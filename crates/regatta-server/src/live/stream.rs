@@ -1,0 +1,568 @@
+//! The stream of changes to browsers: frames for all topics that a browser watches.
+//!
+//! A topic is a set of entities. Each entity is sent whole, and the last version counts. A topic is
+//! built once for all its readers, only while it has readers, and at most once per frame interval.
+//! Each entity has the revision of its last change, so a reader that reconnects with its last
+//! revision gets the changes since then. If that revision is no longer remembered, the reader gets
+//! a `reset` and everything.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::convert::Infallible;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use axum::body::{Body, Bytes};
+use axum::extract::State;
+use axum::http::header;
+use axum::response::{IntoResponse, Response};
+use regatta_api::Problem;
+use regatta_core::ids::TaskId;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use crate::authenticated::Authenticated;
+use crate::{ProblemResponse, ServerState, request_limits};
+
+use super::graph::GraphScope;
+use super::topics;
+
+/// Minimum interval of frames. After a slow frame the pause is four times its duration, so that a
+/// reader costs at most a fifth of a core, however large the fleet and however busy the machine is.
+const FRAME_INTERVAL: Duration = Duration::from_millis(100);
+const MAX_FRAME_INTERVAL: Duration = Duration::from_millis(1_000);
+
+fn frame_interval(took: Duration) -> Duration {
+    (took * 4).clamp(FRAME_INTERVAL, MAX_FRAME_INTERVAL)
+}
+
+/// Interval of heartbeats.
+const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(5);
+/// Maximum number of removed entities that are remembered.
+const MAX_REMOVED_ENTITIES: usize = 2_000;
+/// Maximum numbers of topics per reader, and of cached topics.
+const MAX_TOPICS_PER_READER: usize = 40;
+const MAX_CACHED_TOPICS: usize = 200;
+
+#[derive(Deserialize)]
+pub(super) struct LiveParams {
+    /// Topics such as `head,lanes@120,T9`: each from the revision that the reader has seen, or
+    /// whole.
+    topics: String,
+    /// `false` ends the stream after the present state.
+    #[serde(default = "yes")]
+    follow: bool,
+}
+
+fn yes() -> bool {
+    true
+}
+
+/// A topic that a browser can watch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Topic {
+    Head,
+    Inbox,
+    Lanes,
+    Bars,
+    Shares,
+    Queue,
+    Spend,
+    Cost,
+    Tasks,
+    Files,
+    Runners,
+    Teams,
+    Conversations,
+    Graph(GraphScope),
+    Task(TaskId),
+}
+
+impl Topic {
+    fn parse(text: &str) -> Option<Topic> {
+        Some(match text {
+            "head" => Topic::Head,
+            "inbox" => Topic::Inbox,
+            "lanes" => Topic::Lanes,
+            "bars" => Topic::Bars,
+            "shares" => Topic::Shares,
+            "queue" => Topic::Queue,
+            "spend" => Topic::Spend,
+            "cost" => Topic::Cost,
+            "tasks" => Topic::Tasks,
+            "files" => Topic::Files,
+            "runners" => Topic::Runners,
+            "teams" => Topic::Teams,
+            "conversations" => Topic::Conversations,
+            "graph" => Topic::Graph(GraphScope::All),
+            other if other.starts_with("graph.") => {
+                Topic::Graph(GraphScope::parse(&other["graph.".len()..])?)
+            }
+            other => Topic::Task(
+                other
+                    .parse()
+                    .ok()
+                    .filter(|it: &TaskId| it.to_string() == other)?,
+            ),
+        })
+    }
+
+    /// Returns whether the topic changes with time alone, such as a rate and when it reaches a
+    /// ceiling. Such topics are rebuilt every minute; the page itself computes all other ages.
+    fn changes_with_time(self) -> bool {
+        matches!(self, Topic::Spend | Topic::Cost)
+    }
+
+    fn name(self) -> String {
+        match self {
+            Topic::Task(id) => id.to_string(),
+            Topic::Graph(GraphScope::All) => "graph".into(),
+            Topic::Graph(of) => format!("graph.{of}"),
+            other => format!("{other:?}").to_lowercase(),
+        }
+    }
+}
+
+/// An entity's key and its JSON.
+pub(super) type BuiltEntity = (String, Box<RawValue>);
+
+#[derive(Default)]
+struct CachedTopic {
+    /// The board's revision when the topic was last built.
+    revision: u64,
+    /// The oldest revision from which a reader can continue.
+    oldest_revision: u64,
+    /// The minute in which the topic was last built, and the number of times it was built.
+    minute: u64,
+    build: u64,
+    entities: BTreeMap<String, CachedEntity>,
+    removed: VecDeque<(u64, String)>,
+}
+
+/// An entity as it was last built, with its last change.
+struct CachedEntity {
+    value: Box<RawValue>,
+    /// The board's revision at that change.
+    changed_revision: u64,
+    /// The build in which it changed. If it changed with time alone, the revision is unchanged.
+    build: u64,
+    is_age_only: bool,
+}
+
+impl CachedTopic {
+    /// Returns whether the topic must be rebuilt.
+    fn needs_rebuild(&self, topic: Topic, revision: u64, minute: u64) -> bool {
+        self.revision != revision || (topic.changes_with_time() && self.minute != minute)
+    }
+
+    /// Stores the newly built entities.
+    fn store_entities(&mut self, revision: u64, drawn: Vec<BuiltEntity>) {
+        if self.revision == 0 {
+            self.oldest_revision = revision;
+        }
+        self.build += 1;
+        let (turn, aged) = (self.build, self.revision == revision);
+        let mut before = std::mem::take(&mut self.entities);
+        for (key, value) in drawn {
+            let same = before
+                .remove(&key)
+                .filter(|it| it.value.get() == value.get());
+            // An entity that came back is no longer removed.
+            self.removed.retain(|it| it.1 != key);
+            self.entities.insert(
+                key,
+                same.unwrap_or(CachedEntity {
+                    value,
+                    changed_revision: revision,
+                    build: turn,
+                    is_age_only: aged,
+                }),
+            );
+        }
+        self.removed
+            .extend(before.into_keys().map(|it| (revision, it)));
+        while self.removed.len() > MAX_REMOVED_ENTITIES {
+            if let Some((revision, _)) = self.removed.pop_front() {
+                self.oldest_revision = self.oldest_revision.max(revision);
+            }
+        }
+        self.revision = revision;
+    }
+
+    /// Returns the entities that changed after a revision and, if known, after a build; and whether
+    /// these are all entities, because the revision is too old or unknown.
+    fn changes_since(
+        &self,
+        after: Option<u64>,
+        turn: Option<u64>,
+    ) -> (Vec<(&str, Option<&RawValue>)>, bool) {
+        let known = after.filter(|it| *it >= self.oldest_revision && *it <= self.revision);
+        let Some(after) = known else {
+            return (
+                self.entities
+                    .iter()
+                    .map(|(key, it)| (key.as_str(), Some(&*it.value)))
+                    .collect(),
+                true,
+            );
+        };
+        let aged = |it: &CachedEntity| {
+            it.is_age_only
+                && it.changed_revision >= after
+                && turn.is_none_or(|seen| it.build > seen)
+        };
+        let new = |it: &CachedEntity| it.changed_revision > after || aged(it);
+        let changed = self
+            .entities
+            .iter()
+            .filter(|it| new(it.1))
+            .map(|(key, it)| (key.as_str(), Some(&*it.value)));
+        let gone = self
+            .removed
+            .iter()
+            .filter(|it| it.0 > after)
+            .map(|it| (it.1.as_str(), None));
+        (changed.chain(gone).collect(), false)
+    }
+}
+
+/// Topics with readers, and topics that recently had some.
+#[derive(Default)]
+pub(super) struct TopicCache {
+    topics: Mutex<BTreeMap<Topic, Arc<tokio::sync::Mutex<CachedTopic>>>>,
+}
+
+impl TopicCache {
+    fn get_or_insert(&self, topic: Topic) -> Arc<tokio::sync::Mutex<CachedTopic>> {
+        let mut kept = self.topics.lock().unwrap_or_else(PoisonError::into_inner);
+        if kept.len() >= MAX_CACHED_TOPICS {
+            kept.retain(|_, it| Arc::strong_count(it) > 1);
+        }
+        kept.entry(topic).or_default().clone()
+    }
+}
+
+pub(super) async fn live_stream(
+    State(shared): State<Arc<ServerState>>,
+    request_limits::QueryParams(asked): request_limits::QueryParams<LiveParams>,
+    entered: Authenticated,
+) -> Result<Response, ProblemResponse> {
+    crate::verbs::require_read_all(
+        &entered.principal,
+        "read the pages",
+        "use a token with the scope viewer or wider",
+    )?;
+    let mut wanted = Vec::new();
+    for text in asked.topics.split(',').filter(|it| !it.is_empty()) {
+        let (name, after) = text
+            .split_once('@')
+            .map_or((text, None), |it| (it.0, it.1.parse().ok()));
+        let topic = Topic::parse(name).ok_or_else(|| {
+            Problem::new(
+                400,
+                "no_such_topic",
+                "there is no such topic",
+                "topics are head, inbox, lanes, bars, shares, queue, spend, cost, tasks, files, \
+                runners, teams, conversations, graph, graph.M1, graph.T1 or a task",
+            )
+        })?;
+        wanted.push(TopicSubscription {
+            topic,
+            cached: shared.live_caches.topics.get_or_insert(topic),
+            after,
+            build: None,
+        });
+    }
+    // All readers lock the topics in the same order, and none twice.
+    wanted.sort_by_key(|it| it.topic);
+    wanted.dedup_by_key(|it| it.topic);
+    if wanted.is_empty() || wanted.len() > MAX_TOPICS_PER_READER {
+        let what = format!("a reader can watch 1 to {MAX_TOPICS_PER_READER} topics");
+        return Err(Problem::new(400, "bad_input", what, "name fewer").into());
+    }
+    let body = Body::from_stream(frames(shared, wanted, asked.follow));
+    let head = [
+        (header::CONTENT_TYPE, "text/event-stream"),
+        (header::CACHE_CONTROL, "no-cache"),
+    ];
+    Ok((head, body).into_response())
+}
+
+struct TopicSubscription {
+    topic: Topic,
+    cached: Arc<tokio::sync::Mutex<CachedTopic>>,
+    /// The revision and the build that the reader has seen.
+    after: Option<u64>,
+    build: Option<u64>,
+}
+
+/// Counts a connected browser until it is dropped.
+struct ConnectedBrowser(Arc<ServerState>);
+
+impl ConnectedBrowser {
+    fn begin(shared: Arc<ServerState>) -> ConnectedBrowser {
+        shared
+            .live_caches
+            .connected_browsers
+            .fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        ConnectedBrowser(shared)
+    }
+}
+
+impl Drop for ConnectedBrowser {
+    fn drop(&mut self) {
+        self.0
+            .live_caches
+            .connected_browsers
+            .fetch_sub(1, std::sync::atomic::Ordering::Relaxed);
+    }
+}
+
+fn frames(
+    shared: Arc<ServerState>,
+    mut wanted: Vec<TopicSubscription>,
+    follow: bool,
+) -> impl tokio_stream::Stream<Item = Result<Bytes, Infallible>> {
+    async_stream::stream! {
+        let _looking = ConnectedBrowser::begin(shared.clone());
+        let mut bell = shared.event_fanout.watch_board();
+        let mut down = shared.shutdown.subscribe();
+        loop {
+            bell.mark_unchanged();
+            let began = std::time::Instant::now();
+            for frame in next_frame(&shared, &mut wanted).await {
+                yield Ok::<Bytes, Infallible>(frame);
+            }
+            if !follow {
+                return;
+            }
+            tokio::select! {
+                () = tokio::time::sleep(frame_interval(began.elapsed())) => {}
+                _ = down.changed() => return,
+            }
+            loop {
+                tokio::select! {
+                    rung = bell.changed() => {
+                        if rung.is_err() { return }
+                        break;
+                    }
+                    () = tokio::time::sleep(HEARTBEAT_INTERVAL) => {
+                        yield Ok(": still here\n\n".into());
+                        // An idle fleet commits nothing, but some topics change with time alone.
+                        if wanted.iter().any(|it| it.topic.changes_with_time()) { break }
+                    }
+                    _ = down.changed() => return,
+                }
+            }
+        }
+    }
+}
+
+/// Returns the changes since the reader's last frame: a reset for topics that it must forget, then
+/// one frame.
+async fn next_frame(shared: &Arc<ServerState>, wanted: &mut [TopicSubscription]) -> Vec<Bytes> {
+    let (mut parts, mut resets, mut revision) = (Vec::new(), Vec::new(), 0);
+    let mut held = Vec::with_capacity(wanted.len());
+    for it in wanted.iter() {
+        held.push(it.cached.clone().lock_owned().await);
+    }
+    // All outdated topics are built together from one board, so that a frame needs another thread
+    // only once.
+    let (now, minute) = (
+        shared.engine.board().revision,
+        shared.engine.now().unix_ms / 60_000,
+    );
+    let old = wanted
+        .iter()
+        .zip(&held)
+        .filter(|(it, kept)| kept.needs_rebuild(it.topic, now, minute))
+        .map(|it| it.0.topic);
+    let mut drawn = topics::build_topics(shared, old.collect()).await;
+    for (it, mut kept) in wanted.iter_mut().zip(held) {
+        match drawn.remove(&it.topic) {
+            Some(Ok((at, entities))) => {
+                kept.store_entities(at, entities);
+                kept.minute = minute;
+            }
+            Some(Err(problem)) => {
+                tracing::error!(
+                    "could not build the topic {}: {}",
+                    it.topic.name(),
+                    problem.message
+                )
+            }
+            None => {}
+        }
+        revision = revision.max(kept.revision);
+        let (changed, whole) = kept.changes_since(it.after, it.build);
+        let name = it.topic.name();
+        for (key, value) in changed {
+            let value = value.map_or("null", RawValue::get);
+            parts.push(format!(
+                "{{\"t\":\"{name}\",\"k\":{},\"v\":{value}}}",
+                serde_json::Value::from(key)
+            ));
+        }
+        if whole {
+            resets.push(name);
+        }
+        (it.after, it.build) = (Some(kept.revision), Some(kept.build));
+    }
+    let mut frames = Vec::new();
+    if !resets.is_empty() {
+        let topics = serde_json::to_string(&resets).unwrap_or_default();
+        frames.push(format!("event: reset\ndata: {{\"topics\":{topics}}}\n\n").into());
+    }
+    if !parts.is_empty() || !resets.is_empty() {
+        let (wall, parts) = (shared.engine.now().unix_ms, parts.join(","));
+        let text = format!(
+            "id: {revision}\ndata: {{\"seq\":{revision},\"at\":{wall},\"p\":[{parts}]}}\n\n"
+        );
+        frames.push(text.into());
+    }
+    frames
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn built_entities(of: &[(&str, u64)]) -> Vec<BuiltEntity> {
+        of.iter()
+            .map(|(key, value)| {
+                (
+                    (*key).to_owned(),
+                    RawValue::from_string(value.to_string()).unwrap(),
+                )
+            })
+            .collect()
+    }
+
+    fn changes_as_text(
+        kept: &CachedTopic,
+        after: Option<u64>,
+    ) -> (Vec<(String, Option<String>)>, bool) {
+        let (changed, whole) = kept.changes_since(after, None);
+        (
+            changed
+                .into_iter()
+                .map(|(key, it)| (key.to_owned(), it.map(|it| it.get().to_owned())))
+                .collect(),
+            whole,
+        )
+    }
+
+    /// A reader that reconnects gets the entities that changed since, whole, and the removed ones.
+    /// A reader gets everything if it was away too long, or if its revision is from another daemon
+    /// and has not happened here.
+    #[test]
+    fn reader_continues_from_its_revision() {
+        let mut kept = CachedTopic::default();
+        kept.store_entities(10, built_entities(&[("a", 1), ("b", 2)]));
+        assert_eq!(changes_as_text(&kept, None).0.len(), 2);
+        assert!(changes_as_text(&kept, None).1);
+        assert_eq!(changes_as_text(&kept, Some(10)), (vec![], false));
+        kept.store_entities(12, built_entities(&[("a", 1), ("c", 3)]));
+        assert_eq!(
+            changes_as_text(&kept, Some(10)),
+            (
+                vec![("c".into(), Some("3".into())), ("b".into(), None)],
+                false
+            )
+        );
+        assert_eq!(changes_as_text(&kept, Some(12)), (vec![], false));
+        kept.store_entities(13, built_entities(&[("a", 9), ("b", 2), ("c", 3)]));
+        let (changed, whole) = changes_as_text(&kept, Some(12));
+        assert_eq!(
+            changed,
+            [
+                ("a".into(), Some("9".into())),
+                ("b".into(), Some("2".into()))
+            ]
+        );
+        assert!(!whole);
+        assert!(
+            changes_as_text(&kept, Some(9)).1,
+            "the revision is older than the first drawing"
+        );
+        assert!(
+            changes_as_text(&kept, Some(14)).1,
+            "the revision has not happened here"
+        );
+    }
+
+    /// An entity that changes only with time is rebuilt every minute and sent once, without a
+    /// commit. A reader that reconnects from that revision gets it too.
+    #[test]
+    fn entity_that_changes_with_time_is_sent_without_a_commit() {
+        let mut kept = CachedTopic::default();
+        kept.store_entities(10, built_entities(&[("spend", 1)]));
+        let seen_at =
+            |kept: &CachedTopic, turn: u64| kept.changes_since(Some(10), Some(turn)).0.len();
+        assert_eq!((kept.build, seen_at(&kept, 1)), (1, 0));
+        assert!(
+            kept.needs_rebuild(Topic::Spend, 10, 1)
+                && !kept.needs_rebuild(Topic::Tasks, 10, 1)
+                && kept.needs_rebuild(Topic::Tasks, 11, 0)
+        );
+        kept.minute = 1;
+        assert!(!kept.needs_rebuild(Topic::Spend, 10, 1) && kept.needs_rebuild(Topic::Cost, 10, 2));
+        kept.store_entities(10, built_entities(&[("spend", 1)]));
+        assert_eq!(seen_at(&kept, 1), 0, "an unchanged entity is not sent");
+        kept.store_entities(10, built_entities(&[("spend", 2)]));
+        assert_eq!(
+            (seen_at(&kept, 2), seen_at(&kept, 3)),
+            (1, 0),
+            "a changed entity is sent once"
+        );
+        assert_eq!(
+            changes_as_text(&kept, Some(10)),
+            (vec![("spend".into(), Some("2".into()))], false)
+        );
+        kept.store_entities(11, built_entities(&[("spend", 2)]));
+        assert_eq!(changes_as_text(&kept, Some(11)), (vec![], false));
+    }
+
+    #[test]
+    fn removals_are_forgotten_in_the_end_and_old_readers_get_everything() {
+        let mut kept = CachedTopic::default();
+        let many: Vec<(String, u64)> = (0..MAX_REMOVED_ENTITIES as u64 + 1)
+            .map(|it| (format!("k{it}"), it))
+            .collect();
+        let many: Vec<(&str, u64)> = many.iter().map(|it| (it.0.as_str(), it.1)).collect();
+        kept.store_entities(5, built_entities(&many));
+        kept.store_entities(6, built_entities(&[]));
+        assert_eq!(kept.removed.len(), MAX_REMOVED_ENTITIES);
+        assert!(
+            changes_as_text(&kept, Some(5)).1,
+            "some removals since then are forgotten"
+        );
+        assert!(!changes_as_text(&kept, Some(6)).1);
+    }
+
+    /// Readers of a small fleet get nearly every event at once, and a busy machine draws less
+    /// often.
+    #[test]
+    fn interval_of_frames_follows_from_the_time_to_draw_one() {
+        assert_eq!(frame_interval(Duration::from_millis(1)), FRAME_INTERVAL);
+        assert_eq!(
+            frame_interval(Duration::from_millis(60)),
+            Duration::from_millis(240)
+        );
+        assert_eq!(frame_interval(Duration::from_secs(60)), MAX_FRAME_INTERVAL);
+    }
+
+    #[test]
+    fn topics_are_parsed_by_their_names() {
+        for name in "head inbox lanes bars shares queue spend tasks files runners teams \
+            conversations T9 graph graph.M3 graph.T9"
+            .split(' ')
+        {
+            assert_eq!(Topic::parse(name).map(Topic::name).as_deref(), Some(name));
+        }
+        for bad in [
+            "", "Head", "t9", "T", "T9x", "T09", "lanes ", "../x", "graph.", "graph.m3", "graph.A1",
+        ] {
+            assert_eq!(Topic::parse(bad), None, "{bad}");
+        }
+    }
+}

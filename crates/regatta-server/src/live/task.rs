@@ -1,0 +1,175 @@
+//! The page of one task: the conditions for landing, its activities over time, and the actions on
+//! it.
+
+use regatta_api::live_view::{DisplayState, LandingCondition, LaneBar, TaskPage};
+use regatta_api::view::{TaskView, without_token};
+use regatta_core::attempt::{Attempt, AttemptCause};
+use regatta_core::board::Board;
+use regatta_core::ids::TaskId;
+use regatta_core::schedule::WaitKind;
+use regatta_core::task::{Task, TaskStatus};
+use regatta_core::task_timeline::{Activity, ActivityInterval, TaskTimeline};
+use regatta_engine::ports::store::StoreError;
+
+use super::actions;
+use super::topics::{TopicContext, display_state};
+
+pub(super) fn task_page(
+    scene: &TopicContext<'_>,
+    id: TaskId,
+) -> Result<Option<TaskPage>, StoreError> {
+    let board = scene.board;
+    let found = match board.tasks.get(&id) {
+        Some(task) => Some((**task).clone()),
+        None => scene.history.task(id)?,
+    };
+    let Some(task) = found else { return Ok(None) };
+    let tries = scene.history.attempts_of(id)?;
+    let landing = task
+        .landing
+        .and_then(|it| board.landings.get(&it))
+        .map(|it| &**it);
+    let last = tries.last();
+    let agent = task.agent.as_ref().and_then(|it| board.agents.get(it));
+    let view = TaskView::new(board, &task, scene.now).with_gates(board, scene.now);
+    let life = scene
+        .shared
+        .timeline_reader
+        .timeline(scene.history, id, board.revision)?;
+    Ok(Some(TaskPage {
+        at: display_state(board, &task),
+        checklist: checklist(board, &task),
+        time: activity_bars(board, &task, &tries, &life),
+        log: last.map(|it| it.id),
+        wanted: agent
+            .and_then(|it| it.profile.model.clone())
+            .unwrap_or_default(),
+        running: last
+            .and_then(|it| it.session.model.clone())
+            .unwrap_or_default(),
+        branch: task.branch().to_string(),
+        plan: task.planning_goal().is_some(),
+        actions: actions::task_actions(&task, landing),
+        tries: tries.iter().map(without_token).collect(),
+        task: view,
+    }))
+}
+
+/// Returns the conditions that must hold before the task's work lands.
+fn checklist(board: &Board, task: &Task) -> Vec<LandingCondition> {
+    let mut all = Vec::new();
+    let mut say = |good: Option<bool>, text: String| all.push(LandingCondition { good, text });
+    if !task.blocked_by.is_empty() {
+        let names: Vec<String> = task.blocked_by.iter().map(ToString::to_string).collect();
+        let open = task
+            .blocked_by
+            .iter()
+            .filter(|it| board.tasks.contains_key(*it))
+            .count();
+        let text = format!("dependencies landed: {}", names.join(", "));
+        say(if open == 0 { Some(true) } else { None }, text);
+    }
+    let done = task.submission.is_some();
+    let failed = matches!(
+        task.last_cause,
+        Some(AttemptCause::Invalid | AttemptCause::Rejected)
+    );
+    let tests = match (done, failed) {
+        (true, _) => (Some(true), "its checks passed in its workspace"),
+        (false, true) => (Some(false), "its checks failed in its last attempt"),
+        (false, false) => (None, "its checks have not run yet"),
+    };
+    say(tests.0, tests.1.into());
+    match (&task.submission, task.files.is_empty()) {
+        (Some(work), false) => {
+            let outside = work
+                .changed
+                .iter()
+                .filter(|it| !task.files.iter().any(|file| file.matches(it)))
+                .count();
+            let text = match outside {
+                0 => format!(
+                    "only files of its manifest changed: {} of {0}",
+                    work.changed.len()
+                ),
+                many => format!(
+                    "{many} of {} changed files are outside its manifest",
+                    work.changed.len()
+                ),
+            };
+            say(Some(outside == 0), text);
+        }
+        (None, false) => say(None, "only files of its manifest may change".into()),
+        (_, true) => {}
+    }
+    if !task.conflicts.is_empty() && task.landed.is_none() {
+        say(
+            Some(false),
+            format!("it conflicted in {}", task.conflicts.join(", ")),
+        );
+    }
+    match task.status {
+        TaskStatus::InReview => say(
+            Some(false),
+            task.reason.clone().unwrap_or_else(|| "your review".into()),
+        ),
+        TaskStatus::Landing => say(None, "the merged tree is validated in the queue".into()),
+        TaskStatus::Completed if task.landed.is_some() => {
+            let commit = task.landed.as_ref().map_or("", |it| it.as_str());
+            say(
+                Some(true),
+                format!("landed as {}", commit.get(..10).unwrap_or(commit)),
+            );
+        }
+        _ => {}
+    }
+    all
+}
+
+/// Returns the task's activities over time. The activities of a failed attempt are drawn as failed.
+fn activity_bars(
+    board: &Board,
+    task: &Task,
+    tries: &[Attempt],
+    life: &TaskTimeline,
+) -> Vec<LaneBar> {
+    let bar = |it: &ActivityInterval| {
+        let tried = it
+            .attempt
+            .and_then(|id| tries.iter().find(|one| one.id == id))
+            .and_then(|it| it.end.as_ref());
+        let lost = tried.filter(|it| {
+            !matches!(
+                it.cause,
+                AttemptCause::Submitted | AttemptCause::Reported | AttemptCause::Rested
+            )
+        });
+        let said = match it.activity {
+            Activity::Checking => format!("checks of {}", it.text),
+            _ => it.text.clone(),
+        };
+        let text = match lost {
+            Some(end) if !end.detail.is_empty() => {
+                format!("{said}: {}", end.detail.lines().next().unwrap_or_default())
+            }
+            _ => said,
+        };
+        let drawn = match it.activity {
+            _ if it.to_unix_ms.is_none() => display_state(board, task),
+            Activity::Waiting(WaitKind::Permission | WaitKind::Question) => DisplayState::Needs,
+            Activity::Working | Activity::Checking if lost.is_some() => DisplayState::Failed,
+            Activity::Working | Activity::Checking => DisplayState::Working,
+            Activity::Waiting(WaitKind::Review) => DisplayState::Review,
+            Activity::Waiting(WaitKind::Queue) => DisplayState::Landing,
+            Activity::Waiting(_) => DisplayState::Waiting,
+        };
+        LaneBar {
+            from: it.from_unix_ms,
+            to: it.to_unix_ms,
+            at: drawn,
+            task: None,
+            text,
+        }
+    };
+    life.intervals.iter().map(bar).collect()
+}

@@ -1,0 +1,369 @@
+//! Renders a transcript as HTML, a piece at a time, so that no page holds a whole transcript.
+
+use std::collections::HashMap;
+use std::fmt::Write as _;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
+
+use axum::extract::{Path, State};
+use axum::response::{IntoResponse, Response};
+use regatta_api::Problem;
+use regatta_core::agent_protocol::{AgentEvent, ToolCall, ToolStatus};
+use regatta_core::ids::AttemptId;
+use regatta_engine::ports::agents::{JournalStream, TranscriptLine};
+use serde::Deserialize;
+
+use super::sanitize;
+use crate::authenticated::Authenticated;
+use crate::{ProblemResponse, ServerState, request_limits, verbs};
+
+/// Number of records in a piece.
+const RECORDS_PER_PIECE: usize = 500;
+/// Size of a piece's HTML at which the piece ends after the current row.
+const MAX_PIECE_BYTES: usize = 512 * 1024;
+/// Maximum length of one record's text, in characters.
+const MAX_TEXT_CHARS: usize = 20_000;
+
+#[derive(Deserialize)]
+pub(super) struct LogParams {
+    /// Number of the journal record to start at.
+    #[serde(default)]
+    from: u64,
+    /// Show the raw lines instead of their meaning.
+    #[serde(default)]
+    raw: bool,
+}
+
+/// Handles `GET /api/v1/page/log/A5?from=0`. Returns the next piece, and the start of the piece
+/// after it.
+pub(super) async fn log_piece(
+    State(shared): State<Arc<ServerState>>,
+    Path(attempt): Path<String>,
+    request_limits::QueryParams(asked): request_limits::QueryParams<LogParams>,
+    entered: Authenticated,
+) -> Result<Response, ProblemResponse> {
+    verbs::require_read_all(
+        &entered.principal,
+        "read the pages",
+        "use a token with the scope viewer or wider",
+    )?;
+    let bad = |_| {
+        Problem::new(
+            400,
+            "bad_id",
+            "this is not the id of an attempt",
+            "see a task's attempts: regatta show T1",
+        )
+    };
+    let attempt: AttemptId = attempt.parse().map_err(bad)?;
+    let (agents, from) = (shared.engine.agents().clone(), asked.from);
+    let drawn = verbs::run_blocking(move || {
+        let lines = agents
+            .transcript(attempt, from, RECORDS_PER_PIECE)
+            .map_err(|it| Problem::new(500, "io", it.message, it.hint))?;
+        Ok::<_, Problem>(render_piece(&lines, from, asked.raw))
+    });
+    Ok(axum::Json(drawn.await??).into_response())
+}
+
+/// Renders as many lines as fit into a piece.
+fn render_piece(lines: &[TranscriptLine], from: u64, raw: bool) -> serde_json::Value {
+    let mut rows = LogRows::default();
+    let mut next = from;
+    for line in lines {
+        if rows.size_bytes > MAX_PIECE_BYTES {
+            break;
+        }
+        next = line.record.position + 1;
+        let wall = line.record.written_unix_ms;
+        if raw {
+            rows.push(row_html(wall, "", &text_html(&line.record.line)));
+        } else if line.events.is_empty() {
+            // Output that no driver understood is shown as it is.
+            if matches!(line.record.stream, JournalStream::Err | JournalStream::Mark) {
+                rows.push(row_html(wall, "aside", &text_html(&line.record.line)));
+            }
+        } else {
+            line.events
+                .iter()
+                .for_each(|said| rows.push_record(wall, said));
+        }
+    }
+    // A piece that is full by its size has fewer lines, so only an empty piece is the end.
+    serde_json::json!({ "html": rows.html.concat(), "next": next, "more": !lines.is_empty() })
+}
+
+/// The rows of a piece. A tool call has one row, which each update replaces.
+#[derive(Default)]
+struct LogRows {
+    html: Vec<String>,
+    size_bytes: usize,
+    /// By the id of a call: its row, and its start.
+    calls: HashMap<String, (usize, u64)>,
+}
+
+impl LogRows {
+    fn push(&mut self, html: String) {
+        self.size_bytes += html.len();
+        self.html.push(html);
+    }
+
+    fn push_record(&mut self, wall: u64, said: &AgentEvent) {
+        match said {
+            AgentEvent::Tool(tool) => match self.calls.get(&tool.id) {
+                Some((place, began)) => {
+                    let html = call_html(*began, tool);
+                    self.size_bytes = self.size_bytes - self.html[*place].len() + html.len();
+                    self.html[*place] = html;
+                }
+                None => {
+                    self.calls.insert(tool.id.clone(), (self.html.len(), wall));
+                    self.push(call_html(wall, tool));
+                }
+            },
+            // A program may number its calls anew in each turn.
+            AgentEvent::TurnStarted { n } => {
+                self.calls.clear();
+                self.push(format!(
+                    "<div class=\"say note\" data-turn=\"{n}\" data-wall=\"{wall}\">turn {}</div>",
+                    n + 1
+                ));
+            }
+            _ => self
+                .record_html(wall, said)
+                .into_iter()
+                .for_each(|html| self.push(html)),
+        }
+    }
+
+    fn record_html(&self, wall: u64, said: &AgentEvent) -> Option<String> {
+        Some(match said {
+            AgentEvent::Started { model, .. } => {
+                // The program reports it again when another model answers.
+                let text = model.as_deref().map_or("session opened".to_owned(), |it| {
+                    format!("session with {it}")
+                });
+                row_html(wall, "note", &sanitize::escape(&text))
+            }
+            AgentEvent::Message { text: it } => row_html(wall, "", &text_html(it)),
+            AgentEvent::Thought { text: it } => row_html(wall, "thought", &text_html(it)),
+            AgentEvent::Plan { entries } => {
+                let lines: Vec<String> =
+                    entries.iter().map(|it| format!("· {}", it.text)).collect();
+                row_html(wall, "note", &text_html(&lines.join("\n")))
+            }
+            AgentEvent::RequestMade(it) => {
+                let what = match &it.content {
+                    regatta_core::agent_protocol::RequestContent::Permission { tool, .. } => {
+                        format!("asks for permission: {}", tool.describe())
+                    }
+                    regatta_core::agent_protocol::RequestContent::Question { text, .. } => {
+                        format!("asks: {text}")
+                    }
+                };
+                row_html(wall, "asks", &text_html(&what))
+            }
+            AgentEvent::TurnEnded { detail, .. } if !detail.is_empty() => {
+                row_html(wall, "note", &text_html(detail))
+            }
+            AgentEvent::Limited { detail, .. } => row_html(
+                wall,
+                "asks",
+                &text_html(&format!("the provider's limit: {detail}")),
+            ),
+            AgentEvent::Notice { text: it } => row_html(wall, "aside", &text_html(it)),
+            AgentEvent::Tool(_)
+            | AgentEvent::TurnStarted { .. }
+            | AgentEvent::RequestWithdrawn { .. }
+            | AgentEvent::Usage { .. }
+            | AgentEvent::Context { .. }
+            | AgentEvent::TurnEnded { .. } => return None,
+        })
+    }
+}
+
+/// Renders text of any length.
+fn text_html(it: &str) -> String {
+    let (shown, left) = match it.char_indices().nth(MAX_TEXT_CHARS) {
+        Some((at, _)) => (&it[..at], it[at..].chars().count()),
+        None => (it, 0),
+    };
+    let mut out = String::new();
+    for (nth, line) in shown.split('\n').enumerate() {
+        let (line, over) = sanitize::truncate(line);
+        if nth > 0 {
+            out.push('\n');
+        }
+        out.push_str(&sanitize::terminal_html(line));
+        if over > 0 {
+            let _a_string_takes_all =
+                write!(out, "<span class=\"ctl\"> … {over} more characters</span>");
+        }
+    }
+    if left > 0 {
+        let _a_string_takes_all =
+            write!(out, "\n<span class=\"ctl\">… {left} more characters</span>");
+    }
+    out
+}
+
+fn row_html(wall: u64, class: &str, html: &str) -> String {
+    format!("<div class=\"say {class}\" data-wall=\"{wall}\">{html}</div>")
+}
+
+/// Renders a tool call as a group, which is open while the call runs and after it failed. The page
+/// finds the group to replace by its `data-tool`.
+fn call_html(began: u64, tool: &ToolCall) -> String {
+    let (mark, open) = match tool.status {
+        ToolStatus::Failed => (" <b class=\"bad\">failed</b>", " open"),
+        ToolStatus::InProgress => (" …", " open"),
+        ToolStatus::Completed => (" <b class=\"good\">ok</b>", ""),
+        ToolStatus::Pending => ("", ""),
+    };
+    let title = tool.describe();
+    let title = sanitize::escape(sanitize::truncate(title.lines().next().unwrap_or_default()).0);
+    // An id is text of the program, of any length. The page only compares it.
+    let mut hasher = DefaultHasher::new();
+    tool.id.hash(&mut hasher);
+    let id = format!("{:016x}", hasher.finish());
+    let about = format!("class=\"say tool\" data-tool=\"{id}\" data-wall=\"{began}\"");
+    match tool
+        .output
+        .as_deref()
+        .filter(|output| !output.is_empty())
+        .map(text_html)
+    {
+        Some(body) => format!(
+            "<details {about}{open}><summary>{title}{mark}</summary><pre>{body}</pre></details>"
+        ),
+        None => format!("<div {about}>{title}{mark}</div>"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use regatta_engine::ports::agents::JournalRecord;
+
+    /// S12: text of a program never becomes markup, in any field.
+    #[test]
+    fn s12_text_of_a_hostile_program_is_escaped() {
+        let bad =
+            "<script>alert(1)</script>\u{1b}]0;x\u{7}\u{202e}<a href=\"javascript:alert(1)\">x</a>";
+        let tool: ToolCall = serde_json::from_value(serde_json::json!({
+            "id": bad, "title": bad, "kind": "execute", "status": "failed", "command": bad, "output": bad
+        }))
+        .unwrap();
+        let all = [
+            AgentEvent::Message { text: bad.into() },
+            AgentEvent::Thought { text: bad.into() },
+            AgentEvent::Notice { text: bad.into() },
+            AgentEvent::Started {
+                session: None,
+                model: Some(bad.into()),
+            },
+            AgentEvent::Limited {
+                deadline_unix_ms: None,
+                detail: bad.into(),
+            },
+            AgentEvent::Tool(tool),
+        ];
+        let mut rows = LogRows::default();
+        all.iter().for_each(|said| rows.push_record(7, said));
+        let out = rows.html.concat();
+        for it in ["<script", "<a ", "\u{1b}", "\u{202e}", "href=\""] {
+            assert!(!out.contains(it), "{it}: {out}");
+        }
+        assert!(out.contains("data-wall=\"7\" open><summary>"), "{out}");
+    }
+
+    fn update(n: u64, output: &str, status: ToolStatus) -> TranscriptLine {
+        let tool = ToolCall {
+            id: "t1".into(),
+            title: "cargo test".into(),
+            output: Some(output.to_owned()),
+            status,
+            ..ToolCall::default()
+        };
+        let record = JournalRecord {
+            position: n,
+            written_unix_ms: n,
+            stream: JournalStream::Out,
+            line: String::new(),
+        };
+        TranscriptLine {
+            record,
+            events: vec![AgentEvent::Tool(tool)],
+        }
+    }
+
+    #[test]
+    fn updates_of_a_tool_call_are_one_group() {
+        let mut lines = vec![
+            update(1, "a", ToolStatus::InProgress),
+            update(2, "a\nb", ToolStatus::InProgress),
+        ];
+        lines.push(update(3, "a\nb\nc", ToolStatus::Completed));
+        let drawn = render_piece(&lines, 1, false);
+        let html = drawn["html"].as_str().unwrap();
+        assert_eq!(html.matches("<details").count(), 1, "{html}");
+        assert!(
+            html.contains("<pre>a\nb\nc</pre>") && html.contains("data-wall=\"1\""),
+            "{html}"
+        );
+        assert_eq!(drawn["next"], 4);
+        // The same id in another turn is a different call.
+        let turn = TranscriptLine {
+            events: vec![AgentEvent::TurnStarted { n: 1 }],
+            ..update(4, "", ToolStatus::Pending)
+        };
+        let lines = [lines, vec![turn, update(5, "x", ToolStatus::Failed)]].concat();
+        let drawn = render_piece(&lines, 1, false);
+        assert_eq!(
+            drawn["html"].as_str().unwrap().matches("<details").count(),
+            2,
+            "{drawn}"
+        );
+    }
+
+    #[test]
+    fn piece_of_a_log_is_limited_and_the_next_piece_continues() {
+        let said = |n: u64| {
+            let line = update(n, "", ToolStatus::Pending);
+            TranscriptLine {
+                events: vec![AgentEvent::Notice {
+                    text: "wide words\n".repeat(5_000),
+                }],
+                ..line
+            }
+        };
+        let lines: Vec<TranscriptLine> = (1..=400).map(said).collect();
+        let drawn = render_piece(&lines, 1, false);
+        assert!(drawn["html"].as_str().unwrap().len() < 2 * MAX_PIECE_BYTES);
+        let next = drawn["next"].as_u64().unwrap();
+        assert!(next > 1 && next < 400, "{next}");
+        assert_eq!(
+            (
+                drawn["more"].clone(),
+                render_piece(&[], 401, false)["more"].clone()
+            ),
+            (true.into(), false.into())
+        );
+    }
+
+    #[test]
+    fn long_texts_are_cut_with_a_note() {
+        let made = text_html(&"x".repeat(10_000_000));
+        assert!(
+            made.len() < 2 * sanitize::MAX_LINE_CHARS && made.contains("more characters"),
+            "{}",
+            made.len()
+        );
+        let made = text_html(&"line\n".repeat(1_000_000));
+        assert!(
+            made.len() < 2 * MAX_TEXT_CHARS && made.contains("more characters"),
+            "{}",
+            made.len()
+        );
+    }
+}

@@ -1,0 +1,262 @@
+//! Elicitation: an attempt's question is also shown to the person at its client, if there is one
+//! and the client supports it.
+//!
+//! The question is in the inbox like every other one, and the first answer counts. In the current
+//! revision of the protocol no call is held open for that: the server answers the call with the
+//! request for input, and the client repeats the call with its user's answer. The id of the
+//! question comes back with it, and is accepted only for a question of the same attempt.
+//!
+//! This applies only to questions, and only to attempts that Regatta does not run. The client sends
+//! its user's answer with the attempt's own token, so the answer may come from the agent itself.
+//! For a question that does no harm, because the agent uses the answer itself; a permission must
+//! never be granted that way. A program that Regatta started has no person at its client.
+
+use std::sync::Arc;
+
+use regatta_api::Problem;
+use regatta_core::agent_protocol::{RequestAnswer, RequestContent};
+use regatta_core::approval::AnswerScope;
+use regatta_core::command::{Actor, Command, Request};
+use regatta_core::ids::ApprovalId;
+use regatta_engine::CommandFailure;
+use serde_json::{Value, json};
+
+use super::{INVALID_PARAMS, JsonRpcFault, tools};
+use crate::ServerState;
+use crate::tokens::Principal;
+use crate::verbs::{self, RequestContext};
+
+/// The tool that asks a person. Requests for permissions go only to the inbox.
+const ASK_TOOL: &str = "ask";
+/// Name of the only input request in an answer.
+const INPUT_REQUEST: &str = "answer";
+
+/// Handles a call that asks a question, if its client can show it. Returns `None` if the call must
+/// be handled as usual.
+pub(super) async fn handle_ask_call(
+    shared: &Arc<ServerState>,
+    guest: &RequestContext,
+    params: &Value,
+) -> Result<Option<Value>, JsonRpcFault> {
+    let name = params["name"].as_str().unwrap_or_default();
+    if name != ASK_TOOL
+        || !has_interactive_user(shared, &guest.principal)
+        || !supports_forms(params)
+    {
+        return Ok(None);
+    }
+    let arguments = params
+        .get("arguments")
+        .filter(|it| it.is_object())
+        .cloned()
+        .unwrap_or_else(|| json!({}));
+    match params["requestState"].as_str() {
+        // A call that waits for an earlier question shows nothing, because the question was already
+        // shown.
+        None if arguments.get("id").is_some_and(|it| !it.is_null()) => Ok(None),
+        None => ask_question(shared, guest, &arguments).await.map(Some),
+        Some(id) => on_user_answer(shared, guest, id, params, &arguments)
+            .await
+            .map(Some),
+    }
+}
+
+fn has_interactive_user(shared: &ServerState, visitor: &Principal) -> bool {
+    let Principal::Attempt { id, .. } = visitor else {
+        return false;
+    };
+    shared
+        .engine
+        .board()
+        .attempts
+        .get(id)
+        .is_some_and(|it| !it.supervised)
+}
+
+/// Returns whether the client supports forms. An empty object means that it does.
+fn supports_forms(params: &Value) -> bool {
+    let said = &params["_meta"]["io.modelcontextprotocol/clientCapabilities"]["elicitation"];
+    said.as_object()
+        .is_some_and(|it| it.is_empty() || it.contains_key("form"))
+}
+
+/// Asks the question, and returns the input request for the client's user.
+async fn ask_question(
+    shared: &Arc<ServerState>,
+    guest: &RequestContext,
+    arguments: &Value,
+) -> Result<Value, JsonRpcFault> {
+    let mut at_once = arguments.clone();
+    at_once["wait_seconds"] = json!(0);
+    let asked = tools::call(shared, guest.clone(), ASK_TOOL, Some(&at_once)).await?;
+    let open = &asked["structuredContent"];
+    let (id, settled) = (
+        open["id"].as_str(),
+        open["answered"] == true || open["withdrawn"] == true,
+    );
+    let Some(id) = id.filter(|_| !settled && asked["isError"] != true) else {
+        return Ok(asked);
+    };
+    let wanted = question_form(arguments);
+    Ok(json!({
+        "resultType": "input_required",
+        "inputRequests": { INPUT_REQUEST: { "method": "elicitation/create", "params": wanted } },
+        "requestState": id,
+    }))
+}
+
+/// Returns the form that the client shows to its user.
+fn question_form(arguments: &Value) -> Value {
+    let choices: Vec<&str> = arguments["choices"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_str)
+        .collect();
+    let mut field = json!({ "type": "string", "title": "Answer" });
+    if !choices.is_empty() {
+        field["enum"] = json!(choices);
+    }
+    let schema = json!({ "type": "object", "properties": { INPUT_REQUEST: field }, "required": [INPUT_REQUEST] });
+    let message = arguments["question"].as_str().unwrap_or_default();
+    json!({ "mode": "form", "message": message, "requestedSchema": schema })
+}
+
+/// Handles the answer of the client's user. The call then continues as one that waits for an
+/// answer.
+async fn on_user_answer(
+    shared: &Arc<ServerState>,
+    guest: &RequestContext,
+    id: &str,
+    params: &Value,
+    arguments: &Value,
+) -> Result<Value, JsonRpcFault> {
+    let heard = &params["inputResponses"][INPUT_REQUEST];
+    let said = (heard["action"] == "accept").then(|| &heard["content"][INPUT_REQUEST]);
+    let mut wait = arguments
+        .get("wait_seconds")
+        .cloned()
+        .unwrap_or(Value::Null);
+    if let Some(said) = said {
+        answer_request(shared, guest, id, said).await?;
+        wait = json!(0);
+    }
+    // If the user declined, the question stays in the inbox.
+    let mut again = json!({ "id": id });
+    if !wait.is_null() {
+        again["wait_seconds"] = wait;
+    }
+    tools::call(shared, guest.clone(), ASK_TOOL, Some(&again)).await
+}
+
+async fn answer_request(
+    shared: &Arc<ServerState>,
+    guest: &RequestContext,
+    id: &str,
+    said: &Value,
+) -> Result<(), JsonRpcFault> {
+    let Principal::Attempt {
+        id: attempt, agent, ..
+    } = &guest.principal
+    else {
+        return Ok(());
+    };
+    let board = shared.engine.board();
+    let found = id
+        .parse::<ApprovalId>()
+        .ok()
+        .and_then(|it| board.approvals.get(&it).cloned());
+    let Some(found) = found.filter(|it| it.attempt == *attempt) else {
+        return Err(JsonRpcFault::new(
+            INVALID_PARAMS,
+            "the requestState does not belong to this attempt",
+        ));
+    };
+    let answer = match (&found.request.content, said) {
+        (RequestContent::Question { .. }, Value::String(text)) => {
+            RequestAnswer::Text { text: text.clone() }
+        }
+        (RequestContent::Permission { .. }, _) => {
+            let hint = "it waits in the inbox: regatta allow, regatta deny";
+            return Err(JsonRpcFault::new(
+                INVALID_PARAMS,
+                format!("{id} cannot be answered with the token of the attempt that asks; {hint}"),
+            ));
+        }
+        _ => {
+            return Err(JsonRpcFault::new(
+                INVALID_PARAMS,
+                "the answer has the wrong type",
+            ));
+        }
+    };
+    verbs::audit_other_write(shared, &guest.principal, guest.origin, ("inbox.answer", id));
+    // The actor is the person who runs the agent: neither the agent, which cannot answer itself,
+    // nor an operator.
+    let by = Actor::Person(format!("user-of-{agent}"));
+    let command = Command::Decide {
+        approval: found.id,
+        answer,
+        scope: AnswerScope::Once,
+        also: vec![],
+    };
+    match shared
+        .engine
+        .submit_async(Request {
+            by,
+            key: None,
+            command,
+        })
+        .await
+    {
+        // If another answer came first, that answer counts, and the call returns it.
+        Ok(_)
+        | Err(CommandFailure::Refused {
+            refusal: regatta_core::refusal::Refusal::AlreadyAnswered { .. },
+            ..
+        }) => Ok(()),
+        Err(CommandFailure::Refused { refusal, .. }) => Err(Problem::from(&refusal).into()),
+        Err(other) => {
+            Err(Problem::new(503, "stopping", other.to_string(), "repeat the call").into())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn form_is_sent_only_to_a_client_that_can_show_forms() {
+        let params =
+            |it: Value| json!({ "_meta": { "io.modelcontextprotocol/clientCapabilities": it } });
+        assert!(supports_forms(&params(json!({ "elicitation": {} }))));
+        assert!(supports_forms(&params(
+            json!({ "elicitation": { "form": {}, "url": {} } })
+        )));
+        for cannot in [
+            json!({}),
+            json!({ "elicitation": { "url": {} } }),
+            json!({ "elicitation": null }),
+            json!(null),
+        ] {
+            assert!(!supports_forms(&params(cannot.clone())), "{cannot}");
+        }
+    }
+
+    #[test]
+    fn form_shows_the_question_and_its_choices() {
+        let question =
+            question_form(&json!({ "question": "Blue or red?", "choices": ["blue", "red"] }));
+        assert_eq!(question["message"], "Blue or red?");
+        assert_eq!(
+            question["requestedSchema"]["properties"]["answer"]["enum"],
+            json!(["blue", "red"])
+        );
+        let open = question_form(&json!({ "question": "Which port?" }));
+        assert_eq!(
+            open["requestedSchema"]["properties"]["answer"],
+            json!({ "type": "string", "title": "Answer" })
+        );
+    }
+}

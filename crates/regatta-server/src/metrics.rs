@@ -1,0 +1,410 @@
+//! Metrics in the text format of Prometheus.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use regatta_api::view::AgentView;
+use regatta_core::board::Board;
+use regatta_core::event::{Event, Recorded};
+use regatta_core::landing;
+use regatta_core::task::TaskStatus;
+use regatta_engine::metrics::{BUCKET_BOUNDS_US, Histogram};
+
+use crate::ServerState;
+
+/// Verbs whose calls wait for something, so that their duration says nothing about the daemon.
+const WAITING_VERBS: [&str; 5] = [
+    "task.poll",
+    "msg.wait",
+    "claim.acquire",
+    "attempt.ask",
+    "attempt.answer",
+];
+
+/// Counters since the start.
+#[derive(Default)]
+pub(crate) struct Metrics {
+    calls: Mutex<BTreeMap<(&'static str, u16), u64>>,
+    call_durations: Histogram,
+    rejected_requests: Mutex<BTreeMap<String, u64>>,
+    events: Mutex<BTreeMap<&'static str, u64>>,
+    input_tokens: AtomicU64,
+    cached_tokens: AtomicU64,
+    output_tokens: AtomicU64,
+    micro_usd: AtomicU64,
+    /// Number of polls that wait for a task.
+    pub(crate) waiting_polls: AtomicUsize,
+    pub(crate) open_connections: Arc<AtomicUsize>,
+}
+
+impl Metrics {
+    /// Counts an answered call.
+    pub(crate) fn record_call(&self, verb: &'static str, status: u16, took: Duration) {
+        *self
+            .calls
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .entry((verb, status))
+            .or_default() += 1;
+        if !WAITING_VERBS.contains(&verb) {
+            self.call_durations.observe(took);
+        }
+    }
+
+    /// Counts a request that was not authenticated.
+    pub(crate) fn record_rejection(&self, code: &str) {
+        let mut all = self
+            .rejected_requests
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        match all.get_mut(code) {
+            Some(count) => *count += 1,
+            None => _ = all.insert(code.to_owned(), 1),
+        }
+    }
+
+    /// Counts an event.
+    pub(crate) fn record_event(&self, recorded: &Recorded) {
+        *self
+            .events
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .entry(recorded.event.kind())
+            .or_default() += 1;
+        if let Event::BudgetSpent(it) = &recorded.event {
+            let usage = &it.spend().usage;
+            self.input_tokens
+                .fetch_add(usage.input + usage.cache_write, Relaxed);
+            self.cached_tokens.fetch_add(usage.cached_input, Relaxed);
+            self.output_tokens.fetch_add(usage.output, Relaxed);
+            self.micro_usd
+                .fetch_add(usage.micro_usd.unwrap_or(0), Relaxed);
+        }
+    }
+}
+
+/// The page under construction.
+#[derive(Default)]
+struct MetricsText(String);
+
+impl MetricsText {
+    fn header(&mut self, name: &str, kind: &str, help: &str) {
+        let _fits = writeln!(self.0, "# HELP {name} {help}\n# TYPE {name} {kind}");
+    }
+
+    fn value(&mut self, name: &str, labels: &[(&str, &str)], value: impl std::fmt::Display) {
+        self.0.push_str(name);
+        for (nth, (label, text)) in labels.iter().enumerate() {
+            let text = text
+                .replace('\\', "\\\\")
+                .replace('"', "\\\"")
+                .replace('\n', "\\n");
+            let _fits = write!(
+                self.0,
+                "{}{label}=\"{text}\"",
+                if nth == 0 { "{" } else { "," }
+            );
+        }
+        let _fits = writeln!(
+            self.0,
+            "{} {value}",
+            if labels.is_empty() { "" } else { "}" }
+        );
+    }
+
+    fn single(&mut self, name: &str, kind: &str, help: &str, value: impl std::fmt::Display) {
+        self.header(name, kind, help);
+        self.value(name, &[], value);
+    }
+
+    /// Adds a metric with one line per label value.
+    fn per_label<K: AsRef<str>>(
+        &mut self,
+        (name, kind, help): (&str, &str, &str),
+        label: &str,
+        all: impl IntoIterator<Item = (K, u64)>,
+    ) {
+        self.header(name, kind, help);
+        for (key, count) in all {
+            self.value(name, &[(label, key.as_ref())], count);
+        }
+    }
+
+    fn histogram(&mut self, name: &str, help: &str, it: &Histogram) {
+        self.header(name, "histogram", help);
+        let counts = it.cumulative();
+        for (bound, count) in BUCKET_BOUNDS_US.iter().zip(&counts) {
+            let bound = format!("{}", *bound as f64 / 1e6);
+            self.value(&format!("{name}_bucket"), &[("le", &bound)], count);
+        }
+        let all = counts.last().copied().unwrap_or(0);
+        self.value(&format!("{name}_bucket"), &[("le", "+Inf")], all);
+        self.value(&format!("{name}_sum"), &[], it.sum().as_secs_f64());
+        self.value(&format!("{name}_count"), &[], all);
+    }
+}
+
+fn count_each<K: Ord>(all: impl IntoIterator<Item = K>) -> BTreeMap<K, u64> {
+    let mut counts = BTreeMap::new();
+    for it in all {
+        *counts.entry(it).or_default() += 1;
+    }
+    counts
+}
+
+/// Returns the page of all metrics.
+pub(crate) fn metrics_text(shared: &ServerState) -> String {
+    let (board, meters) = (shared.engine.board(), &shared.metrics);
+    let mut page = MetricsText::default();
+    add_board_metrics(&mut page, &board, shared);
+    let writer = shared.engine.metrics();
+    page.histogram(
+        "regatta_commit_seconds",
+        "Time to commit a batch to the store",
+        &writer.commits,
+    );
+    let commands = [
+        ("accepted", writer.accepted.load(Relaxed)),
+        ("refused", writer.refused.load(Relaxed)),
+        ("failed", writer.failed.load(Relaxed)),
+    ];
+    let name = (
+        "regatta_commands_total",
+        "counter",
+        "Commands decided; failed counts batches that could not be stored",
+    );
+    page.per_label(name, "outcome", commands);
+    page.single(
+        "regatta_writer_queue",
+        "gauge",
+        "Commands waiting for the writer",
+        shared.engine.queue_len(),
+    );
+    let events = meters
+        .events
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
+        .clone();
+    page.per_label(
+        ("regatta_events_total", "counter", "Events by kind"),
+        "kind",
+        events.clone(),
+    );
+    let landed = events.get("landing.landed").copied().unwrap_or(0);
+    page.single(
+        "regatta_landed_total",
+        "counter",
+        "Landings that moved the trunk",
+        landed,
+    );
+    let tokens = [
+        ("input", &meters.input_tokens),
+        ("cached_input", &meters.cached_tokens),
+        ("output", &meters.output_tokens),
+    ];
+    page.per_label(
+        ("regatta_tokens_total", "counter", "Tokens of models"),
+        "kind",
+        tokens.map(|it| (it.0, it.1.load(Relaxed))),
+    );
+    let cost = meters.micro_usd.load(Relaxed) as f64 / 1e6;
+    page.single(
+        "regatta_cost_usd_total",
+        "counter",
+        "Cost of models, as far as reported",
+        cost,
+    );
+    page.header("regatta_calls_total", "counter", "Calls of verbs");
+    for ((verb, status), count) in meters
+        .calls
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
+        .iter()
+    {
+        page.value(
+            "regatta_calls_total",
+            &[("verb", verb), ("status", &status.to_string())],
+            count,
+        );
+    }
+    page.histogram(
+        "regatta_call_seconds",
+        "Duration of calls, except calls that wait for something",
+        &meters.call_durations,
+    );
+    let away = meters
+        .rejected_requests
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
+        .clone();
+    page.per_label(
+        (
+            "regatta_turned_away_total",
+            "counter",
+            "Requests that were not authenticated",
+        ),
+        "code",
+        away,
+    );
+    page.single(
+        "regatta_event_readers",
+        "gauge",
+        "Readers of the stream of events",
+        shared.event_fanout.reader_count(),
+    );
+    page.single(
+        "regatta_pollers",
+        "gauge",
+        "Polls waiting for a task",
+        meters.waiting_polls.load(Relaxed),
+    );
+    page.single(
+        "regatta_connections",
+        "gauge",
+        "Open connections",
+        meters.open_connections.load(Relaxed),
+    );
+    let lost = shared.audit.write_failures().0;
+    page.single(
+        "regatta_audit_lost_total",
+        "counter",
+        "Lines of the audit log that could not be written",
+        lost,
+    );
+    page.single(
+        "regatta_resident_bytes",
+        "gauge",
+        "Memory of the daemon",
+        resident_bytes(),
+    );
+    page.0
+}
+
+/// Adds the metrics of the board.
+fn add_board_metrics(page: &mut MetricsText, board: &Board, shared: &ServerState) {
+    page.header("regatta_build_info", "gauge", "Version of the program");
+    page.value(
+        "regatta_build_info",
+        &[("version", env!("CARGO_PKG_VERSION"))],
+        1,
+    );
+    page.single(
+        "regatta_revision",
+        "counter",
+        "Number of events",
+        board.revision,
+    );
+    let statuses = count_each(board.tasks.values().map(|it| it.status.to_string()));
+    let open = TaskStatus::ALL
+        .iter()
+        .filter(|it| !it.is_terminal())
+        .map(|it| it.to_string());
+    let tasks = open
+        .map(|it| (statuses.get(&it).copied().unwrap_or(0), it))
+        .map(|it| (it.1, it.0));
+    page.per_label(("regatta_tasks", "gauge", "Open tasks"), "status", tasks);
+    let state = |it: &regatta_core::attempt::Attempt| match (&it.stopping, it.phase) {
+        (Some(_), _) => "stopping",
+        (None, regatta_core::attempt::AttemptPhase::Working) => "working",
+        (None, regatta_core::attempt::AttemptPhase::Validating) => "validating",
+    };
+    let attempts = count_each(board.attempts.values().map(|it| state(it)));
+    let all = ["working", "validating", "stopping"]
+        .map(|it| (it, attempts.get(it).copied().unwrap_or(0)));
+    page.per_label(("regatta_attempts", "gauge", "Live attempts"), "state", all);
+    let state = |it: &landing::LandingState| match it {
+        landing::LandingState::Queued => "queued",
+        landing::LandingState::Trying { .. } => "trying",
+        landing::LandingState::Validated { .. } => "validated",
+        landing::LandingState::Moving { .. } => "moving",
+    };
+    let landings = count_each(board.landings.values().map(|it| state(&it.state)));
+    let all = ["queued", "trying", "validated", "moving"]
+        .map(|it| (it, landings.get(it).copied().unwrap_or(0)));
+    page.per_label(
+        ("regatta_landings", "gauge", "Landings under way"),
+        "state",
+        all,
+    );
+    let queues = board
+        .projects
+        .keys()
+        .map(|it| (it.to_string(), board.queue_of(it).count() as u64));
+    page.per_label(
+        (
+            "regatta_landing_queue",
+            "gauge",
+            "Length of a project's landing queue",
+        ),
+        "project",
+        queues,
+    );
+    let now = shared.engine.now();
+    let agents = count_each(
+        board
+            .agents
+            .values()
+            .map(|it| AgentView::new(board, it, now).state),
+    );
+    page.per_label(("regatta_agents", "gauge", "Agents"), "state", agents);
+    page.single(
+        "regatta_missions",
+        "gauge",
+        "Missions under way",
+        board.missions.len(),
+    );
+    page.single("regatta_claims", "gauge", "Held claims", board.claims.len());
+    page.single(
+        "regatta_claim_waits",
+        "gauge",
+        "Requests waiting for a claim",
+        board.waits.len(),
+    );
+    page.single(
+        "regatta_inbox",
+        "gauge",
+        "Requests that need a person",
+        board.approvals.len(),
+    );
+}
+
+/// Returns the resident memory in bytes; 0 if the kernel does not report it.
+fn resident_bytes() -> u64 {
+    let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    statm
+        .split(' ')
+        .nth(1)
+        .and_then(|it| it.parse::<u64>().ok())
+        .map_or(0, |it| it * 4096)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn metrics_follow_the_prometheus_text_format() {
+        let mut page = MetricsText::default();
+        page.single("a", "gauge", "It", 1.5);
+        page.per_label(("b", "counter", "Them"), "who", [("an \"odd\" one\n", 2)]);
+        let it = Histogram::default();
+        it.observe(Duration::from_micros(200));
+        page.histogram("c_seconds", "Times", &it);
+        assert!(page.0.starts_with(
+            "# HELP a It\n# TYPE a gauge\na 1.5\n# HELP b Them\n# TYPE b \
+            counter\nb{who=\"an \\\"odd\\\" one\\n\"} 2\n"
+        ));
+        for line in [
+            "c_seconds_bucket{le=\"0.0001\"} 0",
+            "c_seconds_bucket{le=\"0.00025\"} 1",
+            "c_seconds_bucket{le=\"+Inf\"} 1",
+            "c_seconds_sum 0.0002",
+            "c_seconds_count 1",
+        ] {
+            assert!(page.0.lines().any(|it| it == line), "{line}\n{}", page.0);
+        }
+    }
+}

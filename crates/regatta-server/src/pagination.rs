@@ -1,0 +1,226 @@
+//! Pagination: `?limit=50&after=CURSOR` on every verb that returns a list.
+//!
+//! The cursor is the key of the last entry on the page, not an offset. So entries that are added or
+//! removed in the meantime neither drop other entries from the next page nor repeat them there. An
+//! answer with more entries has the cursor in `next`.
+
+use regatta_api::Problem;
+use regatta_api::view::VerbAnswer;
+use regatta_core::natural_sort::compare;
+use serde::Deserialize;
+use serde_json::Value;
+
+/// The paging parameters of a request.
+#[derive(Default, Deserialize)]
+pub(crate) struct Paging {
+    #[serde(default)]
+    limit: Option<usize>,
+    #[serde(default)]
+    after: Option<String>,
+}
+
+/// The verbs that return lists: the place of the list in their data, the key of an entry, and the
+/// order of the list.
+pub(crate) const LIST_VERBS: &[(&str, &str, &str, ListOrder)] = &[
+    ("project.list", "", "/name", ListOrder::ByKey),
+    ("agent.list", "", "/name", ListOrder::ByKey),
+    ("task.list", "", "/id", ListOrder::ByKey),
+    ("runner.list", "", "/name", ListOrder::ByKey),
+    ("team.list", "", "/team", ListOrder::ByKey),
+    ("mission.list", "", "/id", ListOrder::ByKey),
+    ("inbox.list", "", "/id", ListOrder::Custom),
+    ("scope.list", "", "/id", ListOrder::Custom),
+    ("rule.list", "", "/name", ListOrder::Custom),
+    ("policy.list", "", "/id", ListOrder::ByKey),
+    ("queue", "", "/project", ListOrder::Custom),
+    ("claim.list", "/held", "/claim", ListOrder::ByKey),
+    ("msg.history", "", "/id", ListOrder::ByKey),
+    ("msg.inbox", "", "/channel", ListOrder::Custom),
+    ("bridge.list", "", "/name", ListOrder::Custom),
+    ("conversation.list", "", "/id", ListOrder::Custom),
+    ("hook.list", "", "/id", ListOrder::ByKey),
+    ("hook.log", "", "/id", ListOrder::Custom),
+    ("token.list", "", "/name", ListOrder::Custom),
+    ("audit", "", "/n", ListOrder::ByKey),
+    ("siblings", "", "/attempt", ListOrder::ByKey),
+    ("attempt.checks", "", "/check", ListOrder::Custom),
+];
+
+/// The order of a list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ListOrder {
+    /// Sorted by key in natural order (`T10` comes after `T9`). A cursor whose entry is gone still
+    /// has its place.
+    ByKey,
+    /// Sorted otherwise. A cursor whose entry is gone is refused.
+    Custom,
+}
+
+fn key_of(item: &Value, at: &str) -> String {
+    match item.pointer(at) {
+        Some(Value::String(it)) => it.clone(),
+        Some(other) => other.to_string(),
+        None => String::new(),
+    }
+}
+
+impl Paging {
+    /// Cuts an answer down to the requested page.
+    pub(crate) fn cut_to_page(&self, verb: &str, answer: Vec<u8>) -> Result<Vec<u8>, Problem> {
+        if self.limit.is_none() && self.after.is_none() {
+            return Ok(answer);
+        }
+        let Some((_, place, key, order)) = LIST_VERBS.iter().find(|it| it.0 == verb) else {
+            return Err(Problem::new(
+                400,
+                "no_list",
+                format!("{verb} does not return a list"),
+                "omit limit and after",
+            ));
+        };
+        let bug =
+            |it: serde_json::Error| Problem::new(500, "bug", it.to_string(), "please report this");
+        let mut whole: VerbAnswer<Value> = serde_json::from_slice(&answer).map_err(bug)?;
+        let Some(Value::Array(items)) = whole.data.pointer_mut(place) else {
+            return Ok(answer);
+        };
+        let from = match &self.after {
+            None => 0,
+            Some(after) => match items.iter().position(|it| key_of(it, key) == *after) {
+                Some(at) => at + 1,
+                None if *order == ListOrder::ByKey => items
+                    .iter()
+                    .position(|it| compare(&key_of(it, key), after).is_gt())
+                    .unwrap_or(items.len()),
+                None => {
+                    return Err(Problem::new(
+                        410,
+                        "cursor_gone",
+                        "the last entry of the previous page no longer exists",
+                        "start again without after",
+                    ));
+                }
+            },
+        };
+        let all = items.len();
+        let page: Vec<Value> = items
+            .drain(from..)
+            .take(self.limit.unwrap_or(usize::MAX).clamp(1, 10_000))
+            .collect();
+        let next = (from + page.len() < all)
+            .then(|| page.last().map(|it| key_of(it, key)))
+            .flatten();
+        *items = page;
+        let mut whole = serde_json::to_value(&whole).map_err(bug)?;
+        if let Some(next) = next {
+            whole["next"] = Value::String(next);
+        }
+        serde_json::to_vec(&whole).map_err(bug)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn page(
+        verb: &str,
+        data: Value,
+        limit: Option<usize>,
+        after: Option<&str>,
+    ) -> Result<Value, String> {
+        let answer = serde_json::to_vec(&json!({ "revision": 7, "data": data })).unwrap();
+        let paging = Paging {
+            limit,
+            after: after.map(str::to_owned),
+        };
+        paging
+            .cut_to_page(verb, answer)
+            .map(|it| serde_json::from_slice(&it).unwrap())
+            .map_err(|it| it.code)
+    }
+
+    /// Entries may be added and removed between two pages.
+    #[test]
+    fn every_entry_is_on_exactly_one_page() {
+        let tasks = |ids: &[u64]| {
+            json!(
+                ids.iter()
+                    .map(|it| json!({ "id": format!("T{it}") }))
+                    .collect::<Vec<_>>()
+            )
+        };
+        let first = page("task.list", tasks(&[8, 9, 10, 11]), Some(2), None).unwrap();
+        assert_eq!(
+            (&first["data"], &first["next"], &first["revision"]),
+            (&tasks(&[8, 9]), &json!("T9"), &json!(7))
+        );
+        // T9 was removed, and T12 was added.
+        let second = page("task.list", tasks(&[8, 10, 11, 12]), Some(2), Some("T9")).unwrap();
+        assert_eq!(
+            (&second["data"], &second["next"]),
+            (&tasks(&[10, 11]), &json!("T11"))
+        );
+        let last = page("task.list", tasks(&[12]), Some(2), Some("T11")).unwrap();
+        assert_eq!(
+            (&last["data"], &last["next"]),
+            (&tasks(&[12]), &Value::Null)
+        );
+        assert_eq!(
+            page("task.list", tasks(&[]), Some(2), Some("T12")).unwrap()["data"],
+            json!([])
+        );
+        // Names are listed in natural order. The entry of the cursor was removed.
+        let named = |all: &[&str]| {
+            json!(
+                all.iter()
+                    .map(|it| json!({ "name": it }))
+                    .collect::<Vec<_>>()
+            )
+        };
+        for (verb, listed, gone, left) in [
+            (
+                "agent.list",
+                ["a-1", "a-2", "a-10"],
+                "a-3",
+                ["a-10"].as_slice(),
+            ),
+            ("agent.list", ["a-1", "a-3", "a-x"], "a-2", &["a-3", "a-x"]),
+            ("project.list", ["a-1", "a-2", "a-10"], "a-9", &["a-10"]),
+        ] {
+            assert_eq!(
+                page(verb, named(&listed), None, Some(gone)).unwrap()["data"],
+                named(left),
+                "{verb} {gone}"
+            );
+        }
+        let held = json!({ "held": [{ "claim": "C1" }, { "claim": "C2" }], "waiting": [] });
+        let cut = page("claim.list", held, Some(1), None).unwrap();
+        assert_eq!(
+            (&cut["data"]["held"], &cut["next"]),
+            (&json!([{ "claim": "C1" }]), &json!("C1"))
+        );
+        assert_eq!(
+            page("queue", json!([{ "project": "a" }]), Some(1), Some("b")),
+            Err("cursor_gone".into())
+        );
+        assert_eq!(
+            page("status", json!({}), Some(1), None),
+            Err("no_list".into())
+        );
+    }
+
+    /// Every verb that returns a list has pages.
+    #[test]
+    fn every_verb_that_returns_a_list_has_pages() {
+        for verb in regatta_api::VERBS {
+            assert_eq!(
+                LIST_VERBS.iter().any(|it| it.0 == verb.name),
+                verb.returns_list(),
+                "{}",
+                verb.name
+            );
+        }
+    }
+}

@@ -1,0 +1,143 @@
+//! Rate limits: one token bucket per caller.
+//!
+//! A program in an endless loop sends the same request a thousand times a second, and the other
+//! callers must not notice. The daemon's own token has no limit, because whoever can read it can do
+//! worse.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
+
+use regatta_api::Problem;
+use regatta_api::verb::TokenScope;
+
+use crate::tokens::Principal;
+
+/// Returns the requests per second in the long run, and the size of a burst. A runner calls for
+/// many agents.
+fn limits_for(visitor: &Principal) -> (f64, f64) {
+    match visitor.scope() {
+        TokenScope::Runner => (2_000.0, 4_000.0),
+        TokenScope::Admin
+        | TokenScope::Operator
+        | TokenScope::Viewer
+        | TokenScope::Attempt
+        | TokenScope::Lead => (50.0, 200.0),
+    }
+}
+
+/// Number of callers above which the buckets of idle callers are removed.
+const PRUNE_THRESHOLD: usize = 4_096;
+
+/// The buckets of all callers.
+#[derive(Default)]
+pub(crate) struct RequestLimiter {
+    buckets: Mutex<HashMap<String, Bucket>>,
+}
+
+struct Bucket {
+    rate: f64,
+    capacity: f64,
+    available: f64,
+    refilled_at: Instant,
+}
+
+impl Bucket {
+    fn refill(&mut self, now: Instant) {
+        let passed = now
+            .saturating_duration_since(self.refilled_at)
+            .as_secs_f64();
+        (self.available, self.refilled_at) = (
+            (self.available + passed * self.rate).min(self.capacity),
+            now,
+        );
+    }
+}
+
+impl RequestLimiter {
+    /// Counts a request, or refuses it if the bucket is empty.
+    pub(crate) fn count_request(&self, visitor: &Principal, now: Instant) -> Result<(), Problem> {
+        if *visitor == Principal::Owner {
+            return Ok(());
+        }
+        let mut buckets = self.buckets.lock().unwrap_or_else(PoisonError::into_inner);
+        if buckets.len() >= PRUNE_THRESHOLD {
+            buckets.retain(|_, it| {
+                it.refill(now);
+                it.available < it.capacity
+            });
+        }
+        let (rate, most) = limits_for(visitor);
+        let bucket = buckets.entry(visitor.label()).or_insert(Bucket {
+            rate,
+            capacity: most,
+            available: most,
+            refilled_at: now,
+        });
+        bucket.refill(now);
+        if bucket.available < 1.0 {
+            return Err(Problem {
+                retryable: true,
+                ..Problem::new(
+                    429,
+                    "too_fast",
+                    format!(
+                        "{} sends more than {rate} requests a second",
+                        visitor.label()
+                    ),
+                    "wait a moment; to wait for something, use a verb that waits",
+                )
+            });
+        }
+        bucket.available -= 1.0;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn rate_limit_applies_only_to_the_caller_that_exceeds_it() {
+        let (limiter, start) = (RequestLimiter::default(), Instant::now());
+        let named = |name: &str| Principal::Named {
+            name: name.into(),
+            scope: TokenScope::Operator,
+        };
+        let asked = |name: &str, at| limiter.count_request(&named(name), at).is_ok();
+        assert_eq!((0..1_000).filter(|_| asked("ann", start)).count(), 200);
+        assert!(asked("bob", start), "another caller has its own bucket");
+        let later = start + Duration::from_secs(1);
+        assert_eq!((0..1_000).filter(|_| asked("ann", later)).count(), 50);
+        assert!((0..1_000).all(|_| limiter.count_request(&Principal::Owner, start).is_ok()));
+    }
+
+    #[test]
+    fn buckets_of_inactive_callers_are_removed() {
+        let (limiter, start) = (RequestLimiter::default(), Instant::now());
+        for nth in 0..PRUNE_THRESHOLD {
+            limiter
+                .count_request(
+                    &Principal::Named {
+                        name: format!("n{nth}"),
+                        scope: TokenScope::Viewer,
+                    },
+                    start,
+                )
+                .unwrap();
+        }
+        let later = start + Duration::from_secs(60);
+        limiter
+            .count_request(
+                &Principal::Named {
+                    name: "new".into(),
+                    scope: TokenScope::Viewer,
+                },
+                later,
+            )
+            .unwrap();
+        assert_eq!(limiter.buckets.lock().unwrap().len(), 1);
+    }
+}

@@ -1,0 +1,106 @@
+//! Limits of requests: the size and the arrival time of a body, and the parsing of a query.
+//!
+//! A request over a limit gets a problem document, like every other refusal.
+
+use std::time::Duration;
+
+use axum::body::{Body, Bytes};
+use axum::extract::{FromRequestParts, Request};
+use axum::http::request::Parts;
+use axum::http::{HeaderValue, Uri, header};
+use axum::middleware::Next;
+use axum::response::Response;
+use regatta_api::Problem;
+use serde::de::DeserializeOwned;
+
+use crate::{ProblemResponse, problem_response};
+
+/// Maximum size of a request body. A plan of a thousand tasks fits.
+pub(crate) const MAX_BODY_BYTES: usize = 8 * 1024 * 1024;
+/// Time limit for the arrival of a body.
+const BODY_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Reads the whole body before the handler runs.
+pub(crate) async fn buffer_body(request: Request, next: Next) -> Response {
+    let (parts, body) = request.into_parts();
+    match read_body(body).await {
+        Ok(body) => next.run(Request::from_parts(parts, Body::from(body))).await,
+        Err(refused) => problem_response(&refused),
+    }
+}
+
+/// Reads a whole body.
+pub(crate) async fn read_body(body: Body) -> Result<Bytes, Problem> {
+    match tokio::time::timeout(BODY_TIMEOUT, axum::body::to_bytes(body, MAX_BODY_BYTES)).await {
+        Ok(Ok(body)) => Ok(body),
+        Ok(Err(_)) => Err(Problem::new(
+            413,
+            "too_large",
+            format!(
+                "the body is larger than {} MiB, or ended early",
+                MAX_BODY_BYTES / 1024 / 1024
+            ),
+            "send less in one request",
+        )),
+        Err(_) => Err(Problem::new(
+            408,
+            "too_slow",
+            "the body did not arrive in time",
+            "send it again",
+        )),
+    }
+}
+
+/// A query, parsed as `T`.
+pub(crate) struct QueryParams<T>(pub(crate) T);
+
+impl<T: DeserializeOwned, S: Sync> FromRequestParts<S> for QueryParams<T> {
+    type Rejection = ProblemResponse;
+
+    async fn from_request_parts(
+        parts: &mut Parts,
+        _: &S,
+    ) -> Result<QueryParams<T>, ProblemResponse> {
+        Ok(QueryParams(parse_query(&parts.uri)?))
+    }
+}
+
+/// Parses the query of an address.
+pub(crate) fn parse_query<T: DeserializeOwned>(uri: &Uri) -> Result<T, Problem> {
+    let read = axum::extract::Query::<T>::try_from_uri(uri);
+    let unread = |it: axum::extract::rejection::QueryRejection| {
+        let what = format!("the query cannot be parsed: {}", it.body_text());
+        Problem::new(400, "bad_input", what, "see GET /api/v1/openapi.json")
+    };
+    read.map(|it| it.0).map_err(unread)
+}
+
+/// Returns the answer to a method that an address does not accept.
+pub(crate) async fn method_not_allowed(uri: Uri) -> Response {
+    let path = uri.path();
+    let reads = [
+        "/api/v1/",
+        "/api/v1/events",
+        "/api/v1/live",
+        "/api/v1/openapi.json",
+        "/me",
+        "/healthz",
+        "/readyz",
+        "/metrics",
+    ];
+    let takes = match path {
+        _ if reads.contains(&path) => "GET",
+        "/api/agents" | "/api/poll" => "GET, POST",
+        _ => "POST",
+    };
+    let mut response = problem_response(&Problem::new(
+        405,
+        "wrong_method",
+        format!("this address accepts {takes}"),
+        "use that method",
+    ));
+    response
+        .headers_mut()
+        .insert(header::ALLOW, HeaderValue::from_static(takes));
+    response
+}

@@ -1,0 +1,308 @@
+//! Verbs of a running attempt: requests to people, and information about its surroundings.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use regatta_api::view::{AttemptRequestView, BriefingView, SiblingAttemptView, TaskBriefView};
+use regatta_core::agent_protocol::{
+    AgentRequest, PermissionOption, PermissionOptionKind, RequestContent, ToolCall, ToolKind,
+    ToolStatus,
+};
+use regatta_core::ids::ApprovalId;
+use regatta_core::refusal::Refusal;
+
+use super::*;
+
+/// Number of recent landings in a briefing.
+const MAX_RECENT_LANDINGS: usize = 10;
+
+/// Counter that makes ids of requests unique within a millisecond.
+static REQUEST_COUNTER: AtomicU64 = AtomicU64::new(0);
+
+impl VerbHandler<'_> {
+    fn require_live_attempt(
+        &self,
+        id: AttemptId,
+    ) -> Result<Arc<regatta_core::attempt::Attempt>, Problem> {
+        self.board().attempts.get(&id).cloned().ok_or_else(|| {
+            Problem::new(
+                404,
+                "no_such_attempt",
+                format!("{id} is not running"),
+                "see what runs: regatta status",
+            )
+        })
+    }
+
+    /// Sends a request to a person, and waits for the answer as long as the caller wants.
+    pub(super) async fn attempt_ask(&self, ask: input::AttemptAsk) -> VerbResult {
+        let id = match &self.idempotency_key {
+            Some(key) => format!("tool-{key}"),
+            None => format!(
+                "tool-{}-{}",
+                self.engine().now().unix_ms,
+                REQUEST_COUNTER.fetch_add(1, Ordering::Relaxed)
+            ),
+        };
+        let want = match ask.permission {
+            Some(it) => {
+                let option = |id: &str, kind| PermissionOption {
+                    id: id.into(),
+                    name: id.into(),
+                    kind,
+                };
+                let mut tool = ToolCall {
+                    id: id.clone(),
+                    title: it.title,
+                    kind: it.kind,
+                    status: ToolStatus::Pending,
+                    command: it.command,
+                    paths: it.paths,
+                    urls: it.urls,
+                    ..ToolCall::default()
+                };
+                // Without a kind that has an object of its own, the title is the only basis for the
+                // decision.
+                if tool.kind == ToolKind::Other && tool.object().is_none() {
+                    tool.arguments =
+                        Some(tool.title.clone()).filter(|title| !title.trim().is_empty());
+                }
+                let options = vec![
+                    option("allow", PermissionOptionKind::AllowOnce),
+                    option("deny", PermissionOptionKind::RejectOnce),
+                ];
+                RequestContent::Permission { tool, options }
+            }
+            None => RequestContent::Question {
+                text: ask.question,
+                choices: ask.choices,
+                schema: None,
+            },
+        };
+        let ask_it = Command::Ask {
+            task: ask.task,
+            attempt: ask.attempt,
+            token: ask.token,
+            request: AgentRequest { id, content: want },
+        };
+        match self.run(ask_it).await? {
+            (_, CommandOutcome::Approval(id)) => {
+                let wait_ms = self
+                    .continue_without_answer(ask.attempt, id, ask.assume, ask.wait_ms)
+                    .await?;
+                self.wait_for_answer(ask.attempt, id, wait_ms).await
+            }
+            other => Err(unexpected_outcome(&other.1)),
+        }
+    }
+
+    pub(super) async fn attempt_answer(&self, ask: input::AttemptAnswer) -> VerbResult {
+        let wait_ms = self
+            .continue_without_answer(ask.attempt, ask.id, ask.assume, ask.wait_ms)
+            .await?;
+        self.wait_for_answer(ask.attempt, ask.id, wait_ms).await
+    }
+
+    /// Records that an agent continues without an answer. Returns the remaining time to wait, which
+    /// is then 0.
+    async fn continue_without_answer(
+        &self,
+        attempt: AttemptId,
+        id: ApprovalId,
+        assume: Option<String>,
+        wait_ms: u64,
+    ) -> Result<u64, Problem> {
+        let Some(assumed) = assume else {
+            return Ok(wait_ms);
+        };
+        let live = self.require_live_attempt(attempt)?;
+        let go_on = Command::ContinueWithoutAnswer {
+            task: live.task,
+            attempt,
+            token: live.token,
+            approval: id,
+            assumed,
+        };
+        // The idempotency key of this call belongs to the question itself.
+        match self
+            .engine()
+            .submit_async(Request {
+                by: self.actor.clone(),
+                key: None,
+                command: go_on,
+            })
+            .await
+        {
+            Ok(_) => Ok(0),
+            Err(CommandFailure::Refused {
+                refusal: Refusal::AlreadyAnswered { .. },
+                ..
+            }) => Ok(0),
+            Err(CommandFailure::Refused { refusal, .. }) => Err(Problem::from(&refusal)),
+            Err(other) => Err(Problem::new(
+                503,
+                "stopping",
+                other.to_string(),
+                "repeat the call",
+            )),
+        }
+    }
+
+    async fn wait_for_answer(
+        &self,
+        attempt: AttemptId,
+        id: ApprovalId,
+        wait_ms: u64,
+    ) -> VerbResult {
+        let deadline = deadline(wait_ms);
+        let mut bell = self.shared.event_fanout.watch_board();
+        loop {
+            bell.mark_unchanged();
+            let now = self.board();
+            let live = now.attempts.get(&attempt);
+            // A question of an earlier attempt at the same task also belongs to this one.
+            let is_own = |asked: &regatta_core::approval::Approval| {
+                asked.attempt == attempt
+                    || (asked.is_question() && live.is_some_and(|live| live.task == asked.task))
+            };
+            let found = now.approvals.get(&id).filter(|asked| is_own(asked));
+            let Some(found) = found else {
+                return Err(Problem::new(
+                    404,
+                    "no_such_request",
+                    format!("{attempt} has no request {id}"),
+                    "ask first, and use the id in the answer",
+                ));
+            };
+            let decision = found.decision.as_ref();
+            let view = AttemptRequestView {
+                id,
+                answered: decision.is_some(),
+                answer: decision.map(|it| it.answer.clone()),
+                by: decision.map(|it| it.by.to_string()),
+                withdrawn: found.closed,
+                assumed: found.assumed.clone(),
+                is_told: live.is_some_and(|live| live.accepts_follow_ups) && found.is_question(),
+            };
+            if view.answered && found.is_question() && !found.is_answer_read {
+                let command = Command::MarkAnswerRead {
+                    attempt,
+                    approval: id,
+                };
+                // If this is not recorded, the agent gets the answer once more, which is no reason
+                // to fail.
+                if let Err(error) = self
+                    .engine()
+                    .submit_async(Request {
+                        by: self.actor.clone(),
+                        key: None,
+                        command,
+                    })
+                    .await
+                {
+                    tracing::warn!(%id, %error, "could not record that an answer was read");
+                }
+            }
+            if view.answered
+                || view.withdrawn
+                || tokio::time::timeout_at(deadline, bell.changed())
+                    .await
+                    .is_err()
+            {
+                return encode_answer(now.revision, &view);
+            }
+        }
+    }
+
+    pub(super) async fn siblings(&self, id: AttemptId) -> VerbResult {
+        let attempt = self.require_live_attempt(id)?;
+        encode_answer(self.board().revision, &self.siblings_of(&attempt))
+    }
+
+    /// Returns the other running attempts in the same project, with their files.
+    fn siblings_of(&self, attempt: &regatta_core::attempt::Attempt) -> Vec<SiblingAttemptView> {
+        let board = self.board();
+        let others = board
+            .attempts
+            .values()
+            .filter(|it| it.project == attempt.project && it.id != attempt.id);
+        others
+            .filter_map(|it| {
+                let task = board.tasks.get(&it.task)?;
+                Some(SiblingAttemptView {
+                    agent: it.agent.clone(),
+                    attempt: it.id,
+                    task: task.id,
+                    subject: task.subject.clone(),
+                    files: task.files.clone(),
+                    progress: task.progress.clone(),
+                })
+            })
+            .collect()
+    }
+
+    /// Returns everything that an attempt should know before it begins: its task, its mission, the
+    /// other attempts, the latest landings.
+    pub(super) async fn briefing(&self, id: AttemptId) -> VerbResult {
+        let attempt = self.require_live_attempt(id)?;
+        let (board, now) = (self.board(), self.engine().now());
+        let task = self.task_view(attempt.task).await?;
+        let project = attempt.project.clone();
+        let landed = self
+            .read_history(move |history| {
+                let landings = history.landings(&project, MAX_RECENT_LANDINGS)?;
+                let landed = landings
+                    .into_iter()
+                    .filter(|it| matches!(it.end, Some(LandingEnd::Landed { .. })));
+                landed
+                    .map(|it| Ok((history.task(it.task)?, it)))
+                    .collect::<Result<Vec<_>, _>>()
+            })
+            .await?;
+        let brief = |it: &TaskView| TaskBriefView {
+            task: it.task.id,
+            subject: it.task.subject.clone(),
+            word: it.word.clone(),
+            agent: it.task.agent.clone(),
+            files: it.task.files.clone(),
+        };
+        let in_mission = board
+            .tasks
+            .values()
+            .filter(|it| attempt.mission.is_some() && it.mission == attempt.mission);
+        let view = BriefingView {
+            attempt: id,
+            agent: attempt.agent.clone(),
+            project: attempt.project.clone(),
+            trunk: board
+                .projects
+                .get(&attempt.project)
+                .map(|it| it.trunk.to_string())
+                .unwrap_or_default(),
+            checks: board
+                .projects
+                .get(&attempt.project)
+                .map(|it| it.validation.clone())
+                .unwrap_or_default(),
+            mission: attempt
+                .mission
+                .and_then(|it| board.missions.get(&it))
+                .map(|it| it.title.clone()),
+            open: in_mission
+                .map(|it| brief(&TaskView::new(&board, it, now)))
+                .collect(),
+            siblings: self.siblings_of(&attempt),
+            landed: landed
+                .iter()
+                .map(|(task, it)| LandingView::from_ended(it, task.as_ref()))
+                .collect(),
+            notes: attempt
+                .notes
+                .iter()
+                .chain(&attempt.session.follow_ups)
+                .cloned()
+                .collect(),
+            task,
+        };
+        encode_answer(board.revision, &view)
+    }
+}

@@ -1,0 +1,127 @@
+//! Audit lines: writes one line of the audit log for each write, whatever its result.
+
+use regatta_api::view::AuditLineView;
+
+use super::*;
+use crate::audit;
+use crate::event_stream::rfc3339;
+
+/// The audit line of a running write. If the caller hangs up before the answer, the line is written
+/// without a result, because the write may have happened.
+pub(super) struct PendingAuditLine {
+    shared: Arc<ServerState>,
+    line: Option<AuditLineView>,
+}
+
+impl PendingAuditLine {
+    pub(super) fn begin(
+        shared: &Arc<ServerState>,
+        guest: &RequestContext,
+        verb: &str,
+        input: &[u8],
+    ) -> PendingAuditLine {
+        let attempt = match &guest.principal {
+            Principal::Attempt { id, .. } => Some(*id),
+            Principal::Owner | Principal::Named { .. } | Principal::Firing { .. } => None,
+        };
+        let line = AuditLineView {
+            n: 0,
+            time: rfc3339(shared.engine.now().unix_ms),
+            verb: verb.to_owned(),
+            about: audit::subject_of(input),
+            by: guest.actor.to_string(),
+            token: guest.principal.label(),
+            scope: guest.principal.scope(),
+            from: guest.origin.to_string(),
+            key: guest.idempotency_key.as_ref().map(ToString::to_string),
+            attempt,
+            revision: None,
+            refused: None,
+        };
+        PendingAuditLine {
+            shared: shared.clone(),
+            line: Some(line),
+        }
+    }
+
+    /// Completes and writes the line before the caller is answered.
+    pub(super) async fn end(mut self, done: &VerbResult) {
+        let Some(mut line) = self.line.take() else {
+            return;
+        };
+        match done {
+            // A poll without a task changes nothing, and there are thousands of them.
+            Ok(answer) if line.verb == "task.poll" && answer.ends_with(b"\"data\":null}") => return,
+            Ok(answer) => line.revision = revision_of(answer),
+            Err(problem) => line.refused = Some(problem.code.clone()),
+        }
+        self.shared.audit.append(line).await;
+    }
+}
+
+impl Drop for PendingAuditLine {
+    fn drop(&mut self) {
+        if let Some(line) = self.line.take() {
+            // A runner that hangs up during a poll has not got a task.
+            if line.verb != "task.poll" {
+                self.shared.audit.append_now(line);
+            }
+        }
+    }
+}
+
+/// Writes an audit line for a change that is not made with a verb; `verb` and `about` describe it.
+pub(crate) fn audit_other_write(
+    shared: &Arc<ServerState>,
+    visitor: &Principal,
+    origin: ConnectionOrigin,
+    (verb, about): (&str, &str),
+) {
+    shared.audit.append_now(AuditLineView {
+        n: 0,
+        time: rfc3339(shared.engine.now().unix_ms),
+        verb: verb.to_owned(),
+        about: Some(about.to_owned()),
+        by: visitor.label(),
+        token: visitor.label(),
+        scope: visitor.scope(),
+        from: origin.to_string(),
+        key: None,
+        attempt: None,
+        revision: Some(shared.engine.board().revision),
+        refused: None,
+    });
+}
+
+/// Returns the revision with which an answer begins.
+pub(crate) fn revision_of(answer: &[u8]) -> Option<u64> {
+    let rest = answer.strip_prefix(b"{\"revision\":")?;
+    let end = rest.iter().position(|it| !it.is_ascii_digit())?;
+    std::str::from_utf8(&rest[..end]).ok()?.parse().ok()
+}
+
+impl VerbHandler<'_> {
+    pub(super) async fn audit(&self, ask: input::AuditQuery) -> VerbResult {
+        let shared = self.shared.clone();
+        let found = run_blocking(move || shared.audit.read(&ask)).await?;
+        let lines = found.map_err(|it| {
+            Problem::new(
+                507,
+                "io",
+                format!("the audit log could not be read: {it}"),
+                "see what is wrong: regatta doctor",
+            )
+        })?;
+        encode_answer(self.board().revision, &lines)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn revision_is_read_from_the_start_of_an_answer() {
+        let answer = super::encode_answer(4711, &"done").unwrap();
+        assert_eq!(super::revision_of(&answer), Some(4711));
+        assert_eq!(super::revision_of(b"{}"), None);
+    }
+}

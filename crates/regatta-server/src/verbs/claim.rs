@@ -1,0 +1,112 @@
+//! Verbs of claims.
+
+use regatta_api::view::WorkClaimView;
+
+use regatta_core::claim;
+
+use super::*;
+
+impl VerbHandler<'_> {
+    pub(super) async fn claim_acquire(&self, ask: input::ClaimAcquire) -> VerbResult {
+        // Claims of an attempt end with the attempt.
+        let owner = match &self.principal {
+            Principal::Attempt { id, .. } => ClaimOwner::Attempt(*id),
+            Principal::Owner | Principal::Named { .. } | Principal::Firing { .. } => {
+                ClaimOwner::Agent(ask.agent.clone())
+            }
+        };
+        claim::check_agent_and_project(&self.board(), &ask.agent, &ask.uris, &self.actor)
+            .map_err(|refusal| Problem::from(&refusal))?;
+        let acquire = Acquire {
+            owner,
+            uris: ask.uris,
+            mode: ask.mode,
+            ttl_ms: ask.ttl_ms,
+            wait_ms: ask.wait_ms,
+            memo: ask.memo,
+        };
+        let reply = self
+            .engine()
+            .acquire(
+                Actor::Agent(ask.agent),
+                self.idempotency_key.clone(),
+                acquire,
+            )
+            .await
+            .map_err(problem_from_failure)?;
+        match reply.outcome {
+            CommandOutcome::Claim(Acquired::Granted {
+                claim,
+                token,
+                ttl_ms,
+            }) => encode_answer(
+                reply.revision,
+                &GrantedClaim {
+                    claim,
+                    token,
+                    ttl_ms,
+                },
+            ),
+            other => Err(unexpected_outcome(&other)),
+        }
+    }
+
+    pub(super) async fn claim_renew(&self, ask: input::HeldClaimInput) -> VerbResult {
+        match self
+            .run(Command::Renew {
+                claim: ask.claim,
+                token: ask.token,
+            })
+            .await?
+        {
+            (revision, CommandOutcome::Renewed { ttl_ms }) => encode_answer(
+                revision,
+                &GrantedClaim {
+                    claim: ask.claim,
+                    token: ask.token,
+                    ttl_ms,
+                },
+            ),
+            other => Err(unexpected_outcome(&other.1)),
+        }
+    }
+
+    pub(super) fn claim_list(&self) -> VerbResult {
+        let (board, now) = (self.board(), self.engine().now());
+        let view = ClaimsView {
+            held: board
+                .claims
+                .values()
+                .map(|it| ClaimView::new(&board, it, now))
+                .collect(),
+            by_work: claim::held_by_work(&board)
+                .filter(|(_, uris)| !uris.is_empty())
+                .map(|(owner, uris)| WorkClaimView { owner, uris })
+                .collect(),
+            waiting: board
+                .waits
+                .values()
+                .map(|it| ClaimWaitView::new(it, now))
+                .collect(),
+        };
+        encode_answer(board.revision, &view)
+    }
+
+    pub(super) fn claim_check(&self, ask: &input::UrisInput) -> VerbResult {
+        let (board, now) = (self.board(), self.engine().now());
+        let holders = claim::conflicting_holders(
+            &Draft::new(&board, now),
+            &ask.uris,
+            ClaimMode::Exclusive,
+            None,
+            now,
+        );
+        encode_answer(
+            board.revision,
+            &ClaimCheckView {
+                free: holders.is_empty(),
+                holders,
+            },
+        )
+    }
+}

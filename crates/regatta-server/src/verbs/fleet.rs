@@ -1,0 +1,432 @@
+//! Verbs that show or set up the fleet: status, projects, agents.
+
+use regatta_api::live_view::{DisplayState, MissionProgress};
+use regatta_api::view::{AgentProblem, GraphView, SettingsFileFault, UnreadableRowView};
+use regatta_core::reference::Reference;
+use regatta_core::refusal::Refusal;
+use regatta_engine::ports::agents::LaunchProblem as SetupProblem;
+use regatta_engine::ports::store::UnreadableRow;
+
+use regatta_core::task;
+
+use super::*;
+use crate::live::{self, GraphScope};
+
+fn unreadable_view(row: &UnreadableRow) -> UnreadableRowView {
+    UnreadableRowView {
+        table: row.table.to_owned(),
+        id: row.id.clone(),
+        why: row.reason.clone(),
+    }
+}
+
+impl VerbHandler<'_> {
+    /// Checks that a named project exists, because an empty answer would look like an empty
+    /// project.
+    pub(super) fn require_project(&self, named: Option<&ProjectName>) -> Result<(), Problem> {
+        named.map_or(Ok(()), |it| {
+            self.resolve_project(Some(it.clone())).map(|_| ())
+        })
+    }
+
+    pub(super) async fn status(&self, ask: input::ProjectFilter) -> VerbResult {
+        self.require_project(ask.project.as_ref())?;
+        let config_faults = apply_settings(self.shared).await?;
+        let board = self.board();
+        let now = self.engine().now();
+        let wanted = |project: &ProjectName| ask.project.as_ref().is_none_or(|it| it == project);
+        let tasks: Vec<TaskView> = board
+            .tasks
+            .values()
+            .filter(|it| wanted(&it.project))
+            .map(|it| self.task_view_with_liveness(&board, it))
+            .collect();
+        let counts = live::StateCounts::new(&board, wanted);
+        let project = ask.project.clone();
+        let shown = board
+            .missions
+            .values()
+            .filter(|mission| wanted(&mission.project));
+        let missions: Vec<(MissionId, String, Option<usize>)> = shown
+            .map(|mission| {
+                (
+                    mission.id,
+                    mission.title.clone(),
+                    regatta_core::lead::queue_position(&board, mission.id),
+                )
+            })
+            .collect();
+        let named = missions.clone();
+        let led: Vec<MissionId> = board
+            .missions
+            .values()
+            .filter(|mission| mission.lead.is_some())
+            .map(|mission| mission.id)
+            .collect();
+        let (completed, failed, progress) = self
+            .read_history(move |history| {
+                let count = |status| {
+                    let filter = TaskFilter {
+                        project: project.clone(),
+                        statuses: vec![status],
+                        ..TaskFilter::default()
+                    };
+                    history.count_tasks(&filter)
+                };
+                let far = |(id, title, place): (MissionId, String, Option<usize>)| {
+                    let (landed, tasks) = live::landed_counts(history, id, led.contains(&id))?;
+                    Ok(MissionProgress {
+                        id,
+                        title,
+                        landed,
+                        tasks,
+                        place,
+                    })
+                };
+                let progress = named.into_iter().map(far).collect::<Result<Vec<_>, _>>()?;
+                Ok((
+                    count(task::TaskStatus::Completed)?,
+                    count(task::TaskStatus::Failed)?,
+                    progress,
+                ))
+            })
+            .await?;
+        let view = StatusView {
+            working: counts.count(DisplayState::Working),
+            waiting: counts.count(DisplayState::Waiting),
+            landing: counts.count(DisplayState::Landing),
+            needs_you: InboxView::list(&board, ask.project.as_ref(), now)
+                .iter()
+                .filter(|it| it.is_shown())
+                .count(),
+            completed,
+            failed,
+            projects: self.project_views(&board, ask.project.clone()).await?,
+            missions: missions.iter().map(|it| it.0).collect(),
+            progress,
+            agents: board
+                .agents
+                .values()
+                .map(|it| AgentView::new(&board, it, now))
+                .collect(),
+            url: format!("http://{}/", self.shared.address),
+            tasks,
+            unreadable: self
+                .engine()
+                .unreadable_rows()
+                .iter()
+                .map(unreadable_view)
+                .collect(),
+            config_faults,
+        };
+        encode_answer(board.revision, &view)
+    }
+
+    pub(super) async fn graph(&self, ask: input::GraphInput) -> VerbResult {
+        self.require_project(ask.project.as_ref())?;
+        let of = match ask.id.as_deref() {
+            None => GraphScope::All,
+            Some(id) => match self.resolve_reference(id, &resolve_id::GRAPH)? {
+                Reference::Mission(mission) => GraphScope::Mission(mission),
+                other => GraphScope::Task(self.task_of_reference(&other, "graph").await?),
+            },
+        };
+        let shared = self.shared.clone();
+        let drawn = run_blocking(move || live::build_graph(&shared, of, ask.project.as_ref()))
+            .await?
+            .map_err(problem_from_store)?;
+        match (drawn, of) {
+            ((revision, Some(view)), _) => encode_answer(revision, &view),
+            ((_, None), GraphScope::Task(task)) => {
+                Err(Problem::from(&Refusal::NoSuchTask { task }))
+            }
+            ((_, None), GraphScope::Mission(mission)) => {
+                Err(Problem::from(&Refusal::NoSuchMission { mission }))
+            }
+            ((revision, None), GraphScope::All) => {
+                encode_answer(revision, &GraphView::new("all tasks".into(), &[], None))
+            }
+        }
+    }
+
+    pub(super) async fn limits_set(&self, ask: input::LimitsSet) -> VerbResult {
+        let now = self.board().limits;
+        let limits = MachineLimits {
+            max_attempts: ask.max_attempts.unwrap_or(now.max_attempts),
+            attempt_timeout_ms: ask.attempt_timeout_ms.unwrap_or(now.attempt_timeout_ms),
+            lead_timeout_ms: ask.lead_timeout_ms.unwrap_or(now.lead_timeout_ms),
+            startup_ms: ask.startup_ms.unwrap_or(now.startup_ms),
+            silence_ms: ask.silence_ms.unwrap_or(now.silence_ms),
+            escalate_ms: ask.escalate_ms.unwrap_or(now.escalate_ms),
+            retry_delay_ms: ask.retry_ms.unwrap_or(now.retry_delay_ms),
+            max_retry_delay_ms: ask.retry_most_ms.unwrap_or(now.max_retry_delay_ms),
+            shutdown_ms: ask.shutdown_ms.unwrap_or(now.shutdown_ms),
+            attempt_memory_mb: ask.attempt_memory_mb.unwrap_or(now.attempt_memory_mb),
+            attempt_disk_mb: ask.attempt_disk_mb.unwrap_or(now.attempt_disk_mb),
+            landing_slots: now.landing_slots,
+        };
+        self.run_and_confirm(Command::SetLimits { limits }).await
+    }
+
+    pub(super) async fn project_views(
+        &self,
+        board: &Arc<Board>,
+        only: Option<ProjectName>,
+    ) -> Result<Vec<ProjectView>, Problem> {
+        let (board, git) = (board.clone(), self.engine().git().clone());
+        run_blocking(move || {
+            let projects = board
+                .projects
+                .values()
+                .filter(|it| only.as_ref().is_none_or(|only| *only == it.name));
+            projects
+                .map(|it| ProjectView {
+                    name: it.name.clone(),
+                    path: it.location.clone(),
+                    trunk: it.trunk.to_string(),
+                    tip: git.tip(&ProjectRepo::from_project(it)).ok(),
+                    validation: it.validation.clone(),
+                    open_tasks: board
+                        .tasks
+                        .values()
+                        .filter(|task| task.project == it.name)
+                        .count(),
+                    queue: board.queue_of(&it.name).count(),
+                    radar: it.collision_forecast.clone(),
+                    held: it.queue.held.clone(),
+                    unpushed: it.queue.unpushed.clone(),
+                    trunk_differs: regatta_core::landing::trunk_check::difference_sentence(it),
+                })
+                .collect()
+        })
+        .await
+    }
+
+    pub(super) async fn project_list(&self) -> VerbResult {
+        let board = self.board();
+        let mut all = self.project_views(&board, None).await?;
+        natural_sort::sort(&mut all, |it| it.name.as_str());
+        encode_answer(board.revision, &all)
+    }
+
+    pub(super) async fn project_add(&self, ask: input::ProjectAdd) -> VerbResult {
+        let (git, path) = (
+            self.engine().git().clone(),
+            std::path::PathBuf::from(&ask.path),
+        );
+        let facts = run_blocking(move || git.inspect(&path))
+            .await?
+            .map_err(problem_from_git)?;
+        if facts.is_unborn {
+            return Err(Problem::new(
+                422,
+                "unborn_branch",
+                "the repository has no commit yet, so there is nothing to start from",
+                "make the first commit: git commit --allow-empty -m start",
+            ));
+        }
+        let Some(trunk) = ask.trunk.or(facts.branch) else {
+            return Err(Problem::new(
+                422,
+                "no_branch",
+                "HEAD is detached, or the branch's name cannot be a trunk's",
+                "switch to the trunk, or name it: regatta init --trunk main",
+            ));
+        };
+        let Some(location) = facts.top.to_str().map(str::to_owned) else {
+            return Err(Problem::new(
+                400,
+                "bad_path",
+                "the repository's path is not valid UTF-8",
+                "move the repository to such a path",
+            ));
+        };
+        let known = self
+            .board()
+            .projects
+            .values()
+            .find(|it| it.location == location)
+            .map(|it| it.name.clone());
+        let name = match ask.name.or(known) {
+            Some(name) => name,
+            None => self.unused_project_name(&facts.top),
+        };
+        let (git, repo) = (
+            self.engine().git().clone(),
+            ProjectRepo {
+                project: name.clone(),
+                path: facts.top,
+                trunk: trunk.clone(),
+                should_update_checkout: false,
+                workspace: Default::default(),
+            },
+        );
+        run_blocking(move || git.tip(&repo))
+            .await?
+            .map_err(problem_from_git)?;
+        let add = project::AddProject {
+            name: name.clone(),
+            location,
+            trunk,
+            validation: ask.validation,
+            validation_timeout_ms: ask.validation_timeout_ms.unwrap_or(CHECK_TIMEOUT_MS),
+            settings: ask.settings,
+        };
+        let (revision, _) = self.run(Command::AddProject(add)).await?;
+        let views = self.project_views(&self.board(), Some(name)).await?;
+        encode_answer(revision, &views.first())
+    }
+
+    /// Returns an unused project name after a directory, with a number if another project has the
+    /// name.
+    pub(super) fn unused_project_name(&self, top: &std::path::Path) -> ProjectName {
+        let folder = top
+            .file_name()
+            .map(|it| it.to_string_lossy().into_owned())
+            .unwrap_or_default();
+        let plain: String = folder
+            .chars()
+            .map(|it| {
+                if it.is_ascii_alphanumeric() || "-_.".contains(it) {
+                    it
+                } else {
+                    '-'
+                }
+            })
+            .take(50)
+            .collect();
+        let plain = plain.trim_start_matches(['-', '_', '.']);
+        let plain = if plain.is_empty() { "project" } else { plain };
+        let board = self.board();
+        let mut names =
+            std::iter::once(plain.to_owned()).chain((2..).map(|it| format!("{plain}-{it}")));
+        names
+            .find_map(|it| {
+                ProjectName::new(&it)
+                    .ok()
+                    .filter(|it| !board.projects.contains_key(it))
+            })
+            .expect("numbers never run out")
+    }
+
+    pub(super) async fn agent_add(&self, ask: input::AgentAdd) -> VerbResult {
+        let runtime = match ask.runtime {
+            RuntimeName::Scripted => Runtime::Scripted,
+            RuntimeName::Outside => Runtime::Outside,
+            RuntimeName::Command => Runtime::Command { argv: ask.command },
+            RuntimeName::Acp => Runtime::Acp { argv: ask.command },
+            RuntimeName::Claude => Runtime::Claude { argv: ask.command },
+            RuntimeName::Codex => Runtime::Codex {
+                argv: ask.command,
+                app_server: false,
+            },
+            RuntimeName::CodexServer => Runtime::Codex {
+                argv: ask.command,
+                app_server: true,
+            },
+        };
+        // An agent with labels runs on runners, whose programs the daemon cannot see.
+        if !ask.anyway && ask.profile.labels.is_empty() {
+            let (agents, runtime, profile) = (
+                self.engine().agents().clone(),
+                runtime.clone(),
+                ask.profile.clone(),
+            );
+            let found = run_blocking(move || agents.launch_problems(&runtime, &profile)).await?;
+            if let Some((_, error)) = found
+                .into_iter()
+                .find(|(problem, _)| *problem == SetupProblem::ProgramMissing)
+            {
+                let hint = start_checks::hint_for(&ask.name, &error);
+                let hint = format!("{hint}\nOr register it all the same, with --anyway");
+                return Err(Problem::new(422, "no_provider", error.message, hint));
+            }
+        }
+        let register = agent::RegisterAgent {
+            name: ask.name.clone(),
+            runtime,
+            role: ask.role,
+            provider: ask.provider,
+            profile: ask.profile,
+            description: ask.description,
+            max_tasks: ask.max_tasks,
+        };
+        let (revision, _) = self.run(Command::RegisterAgent(register)).await?;
+        let board = self.board();
+        match board.agents.get(&ask.name) {
+            Some(agent) => encode_answer(revision, &self.agent_view(&board, agent).await?),
+            None => encode_answer(revision, &Option::<AgentView>::None),
+        }
+    }
+
+    /// Builds the view of an agent with the problems that prevent this daemon from starting it.
+    pub(super) async fn agent_view(
+        &self,
+        board: &Board,
+        agent: &agent::Agent,
+    ) -> Result<AgentView, Problem> {
+        let mut view = AgentView::new(board, agent, self.engine().now());
+        let agents = self.engine().agents().clone();
+        let (runtime, profile) = (agent.runtime.clone(), agent.profile.clone());
+        let found = run_blocking(move || agents.launch_problems(&runtime, &profile)).await?;
+        let problem = |error| AgentProblem {
+            hint: start_checks::hint_for(&agent.name, &error),
+            what: error.message,
+        };
+        view.problems = found.into_iter().map(|(_, error)| problem(error)).collect();
+        Ok(view)
+    }
+
+    pub(super) async fn agent_close(&self, ask: input::AgentClose) -> VerbResult {
+        let reason = if ask.reason.trim().is_empty() {
+            "it left".to_owned()
+        } else {
+            ask.reason
+        };
+        let (revision, _) = self
+            .run(Command::LeaveAgent {
+                agent: ask.name.clone(),
+                reason,
+            })
+            .await?;
+        let board = self.board();
+        encode_answer(
+            revision,
+            &board
+                .agents
+                .get(&ask.name)
+                .map(|it| AgentView::new(&board, it, self.engine().now())),
+        )
+    }
+
+    pub(super) fn agent_list(&self) -> VerbResult {
+        encode_answer(self.board().revision, &self.agents())
+    }
+
+    pub(super) fn agents(&self) -> Vec<AgentView> {
+        let board = self.board();
+        let (now, agents) = (self.engine().now(), self.engine().agents());
+        let mut heard: std::collections::BTreeMap<&AgentName, u64> = Default::default();
+        for attempt in board.attempts.values().filter(|it| it.supervised) {
+            if let Some(wall) = agents.last_record_unix_ms(attempt.id) {
+                let last = heard.entry(&attempt.agent).or_default();
+                *last = wall.max(*last);
+            }
+        }
+        let view = |it: &Arc<agent::Agent>| AgentView {
+            heard_wall: heard.get(&it.name).copied(),
+            ..AgentView::new(&board, it, now)
+        };
+        let mut all: Vec<AgentView> = board.agents.values().map(view).collect();
+        natural_sort::sort(&mut all, |it| it.agent.name.as_str());
+        all
+    }
+}
+
+/// Applies settings files that have just been saved. Returns the files that cannot be applied.
+pub(super) async fn apply_settings(
+    shared: &ServerState,
+) -> Result<Vec<SettingsFileFault>, Problem> {
+    let config = shared.apply_config.clone();
+    run_blocking(move || config()).await
+}

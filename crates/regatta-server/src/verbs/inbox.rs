@@ -1,0 +1,302 @@
+//! Verbs of decisions and control: the inbox, policy, budgets; messages, pauses and retries.
+
+use regatta_api::view::JournalRecordView;
+use regatta_core::approval::Approval;
+use regatta_core::cost::CostGrouping;
+use regatta_core::ids::ApprovalId;
+use regatta_core::intervention::TellOutcome;
+use regatta_core::reference::Reference;
+use regatta_core::refusal::Refusal;
+
+use regatta_core::task;
+
+use super::*;
+use crate::cost_index::{CostInput, MAX_MEASURED_CHANGES};
+
+impl VerbHandler<'_> {
+    pub(super) async fn tell(&self, ask: input::IdWithText) -> VerbResult {
+        let task = self.resolve_active_task(&ask.id, &resolve_id::TELL)?;
+        match self
+            .run(Command::Tell {
+                task,
+                text: ask.text,
+            })
+            .await?
+        {
+            (revision, CommandOutcome::Tell(heard)) => {
+                let attempt = if let TellOutcome::RunningSession(id) = heard {
+                    Some(id)
+                } else {
+                    None
+                };
+                encode_answer(
+                    revision,
+                    &serde_json::json!({ "task": task, "attempt": attempt }),
+                )
+            }
+            other => Err(unexpected_outcome(&other.1)),
+        }
+    }
+
+    pub(super) async fn pause(&self, ask: input::IdWithText) -> VerbResult {
+        let task = self.resolve_active_task(&ask.id, &resolve_id::PAUSE)?;
+        let reason = if ask.text.is_empty() {
+            "paused by a person".to_owned()
+        } else {
+            ask.text
+        };
+        self.run_on_task(task, Command::PauseTask { task, reason })
+            .await
+    }
+
+    /// Resumes a mission, a task or an agent.
+    pub(super) async fn resume(&self, id: &str) -> VerbResult {
+        match self.resolve_reference(id, &resolve_id::RESUME)? {
+            Reference::Mission(mission) => {
+                self.run_and_confirm(Command::ResumeMission { mission })
+                    .await
+            }
+            // A parked provider is resumed by its own name.
+            Reference::Agent(agent) if self.is_agent_or_parked(&agent) => {
+                let (revision, _) = self
+                    .run(Command::ResumeAgent {
+                        agent: agent.clone(),
+                    })
+                    .await?;
+                let board = self.board();
+                let view = board
+                    .agents
+                    .get(&agent)
+                    .map(|agent| AgentView::new(&board, agent, self.engine().now()));
+                encode_answer(revision, &view)
+            }
+            _ => {
+                let task = self.resolve_active_task(id, &resolve_id::RESUME)?;
+                self.run_on_task(task, Command::ResumeTask { task }).await
+            }
+        }
+    }
+
+    fn is_agent_or_parked(&self, name: &AgentName) -> bool {
+        let board = self.board();
+        board.agents.contains_key(name) || board.parked.contains_key(name.as_str())
+    }
+
+    pub(super) async fn retry(&self, id: &str) -> VerbResult {
+        let task: TaskId = parse_id(id)?;
+        let failed = match self.board().ended_status(task) {
+            Some(task::TaskStatus::Failed | task::TaskStatus::Cancelled) => {
+                let found = self.read_history(move |history| history.task(task)).await?;
+                Some(Box::new(found.ok_or_else(|| {
+                    Problem::from(&Refusal::NoSuchTask { task })
+                })?))
+            }
+            Some(status) => return Err(Problem::from(&Refusal::Finished { task, status })),
+            None => None,
+        };
+        match self.run(Command::RetryTask { task, failed }).await? {
+            (revision, CommandOutcome::Task(id)) => {
+                encode_answer(revision, &self.task_view(id).await?)
+            }
+            other => Err(unexpected_outcome(&other.1)),
+        }
+    }
+
+    pub(super) async fn transcript(&self, ask: input::TranscriptQuery) -> VerbResult {
+        let (agents, limit) = (self.engine().agents().clone(), ask.limit.clamp(1, 1_000));
+        let lines = run_blocking(move || agents.transcript(ask.attempt, ask.from, limit)).await?;
+        let lines = lines.map_err(|it| Problem::new(500, "io", it.message, it.hint))?;
+        let views: Vec<JournalRecordView> = lines
+            .into_iter()
+            .map(|it| JournalRecordView {
+                n: it.record.position,
+                at_wall: it.record.written_unix_ms,
+                stream: serde_json::to_value(it.record.stream)
+                    .ok()
+                    .and_then(|it| it.as_str().map(str::to_owned))
+                    .unwrap_or_default(),
+                line: it.record.line,
+                said: it.events,
+            })
+            .collect();
+        encode_answer(self.board().revision, &views)
+    }
+
+    pub(super) fn inbox_list(&self, ask: input::ProjectFilter) -> VerbResult {
+        self.require_project(ask.project.as_ref())?;
+        let board = self.board();
+        encode_answer(
+            board.revision,
+            &InboxView::list(&board, ask.project.as_ref(), self.engine().now()),
+        )
+    }
+
+    /// Returns all inbox items, including hidden ones.
+    fn inbox_items(&self) -> Vec<InboxView> {
+        InboxView::list(&self.board(), None, self.engine().now())
+    }
+
+    pub(super) async fn inbox_answer(&self, ask: input::InboxAnswer) -> VerbResult {
+        let approval: ApprovalId = ask.id;
+        let also = if ask.alike {
+            self.identical_requests(approval)
+        } else {
+            vec![]
+        };
+        let command = Command::Decide {
+            approval,
+            answer: ask.answer,
+            scope: ask.reach,
+            also,
+        };
+        let (revision, answered) = match self.run(command).await {
+            Ok((revision, CommandOutcome::Decided(answered))) => (revision, answered),
+            // An older version stored this outcome for the request's key.
+            Ok((revision, CommandOutcome::Done)) => (revision, vec![approval]),
+            Ok(other) => return Err(unexpected_outcome(&other.1)),
+            Err(late) if late.code == "already_answered" => {
+                return Err(self.already_answered(approval, late).await);
+            }
+            Err(problem) => return Err(problem),
+        };
+        // Each answer that reaches further than this request added a rule.
+        let mut rules: Vec<String> = Vec::new();
+        let mut decided = None;
+        for id in &answered {
+            let found = self.find_approval(*id).await?;
+            let decision = found.as_ref().and_then(|found| found.decision.as_ref());
+            if let Some(rule) = decision.and_then(|decision| decision.rule.clone())
+                && !rules.contains(&rule)
+            {
+                rules.push(rule);
+            }
+            if *id == approval {
+                decided = found;
+            }
+        }
+        let rule = decided
+            .as_ref()
+            .and_then(|it| it.decision.as_ref())
+            .and_then(|it| it.rule.clone());
+        encode_answer(
+            revision,
+            &serde_json::json!({
+                "id": approval,
+                "task": decided.as_ref().map(|it| it.task),
+                "agent": decided.as_ref().map(|it| it.agent.clone()),
+                "subject": decided.as_ref().map(|it| it.subject()),
+                "rule": rule,
+                "rules": rules,
+                "answered": answered.len(),
+                "left": self.inbox_items().iter().filter(|it| it.is_shown()).count(),
+            }),
+        )
+    }
+
+    /// Returns a request. The board drops it with its task, because an answer may let the task
+    /// land.
+    pub(super) async fn find_approval(&self, id: ApprovalId) -> Result<Option<Approval>, Problem> {
+        match self.board().approvals.get(&id) {
+            Some(found) => Ok(Some(Approval::clone(found))),
+            None => self.read_history(move |history| history.approval(id)).await,
+        }
+    }
+
+    /// Returns a refusal that names who answered a request before. If the attempt has ended since,
+    /// only the store knows.
+    async fn already_answered(&self, id: ApprovalId, late: Problem) -> Problem {
+        if self.board().approvals.contains_key(&id) {
+            return late;
+        }
+        let found = self.read_history(move |history| history.approval(id)).await;
+        match found.ok().flatten().and_then(|it| it.decision) {
+            Some(it) => {
+                let by = it.by.display_name().to_owned();
+                Problem::from(&Refusal::AlreadyAnswered { approval: id, by })
+            }
+            None => late,
+        }
+    }
+
+    /// Returns the other open requests that are identical to a request.
+    fn identical_requests(&self, id: ApprovalId) -> Vec<ApprovalId> {
+        let all = self.inbox_items();
+        let Some(group) = all
+            .iter()
+            .find(|it| it.id == id.to_string())
+            .map(InboxView::group_key)
+        else {
+            return vec![];
+        };
+        let others = all
+            .iter()
+            .filter(|it| it.group_key() == group)
+            .filter_map(|it| it.id.parse().ok());
+        others.filter(|it| *it != id).collect()
+    }
+
+    pub(super) async fn inbox_snooze(&self, ask: input::InboxSnooze) -> VerbResult {
+        let id = ask.id.to_string();
+        let (revision, _) = self
+            .run(Command::Snooze {
+                item: ask.id,
+                ms: ask.ms,
+            })
+            .await?;
+        encode_answer(
+            revision,
+            &self.inbox_items().into_iter().find(|it| it.id == id),
+        )
+    }
+
+    pub(super) async fn policy_add(&self, ask: input::PolicyAdd) -> VerbResult {
+        match self
+            .run(Command::AddRule {
+                scope: ask.scope,
+                effect: ask.effect,
+                subject: ask.matter,
+            })
+            .await?
+        {
+            (revision, CommandOutcome::Rule(id)) => {
+                encode_answer(revision, &self.board().rules.get(&id))
+            }
+            other => Err(unexpected_outcome(&other.1)),
+        }
+    }
+
+    pub(super) async fn cost(&self, ask: &input::CostQuery) -> VerbResult {
+        let (shared, board, now) = (self.shared.clone(), self.board(), self.engine().now());
+        let (days, by) = (
+            ask.days,
+            ask.by
+                .map_or_else(|| CostGrouping::ALL.to_vec(), |it| vec![it]),
+        );
+        let revision = board.revision;
+        let view = run_blocking(move || {
+            let (history, git) = (&**shared.engine.history(), &**shared.engine.git());
+            let ground = CostInput {
+                board: &board,
+                now,
+                history,
+                git,
+                max_measured: MAX_MEASURED_CHANGES,
+            };
+            shared.cost_index.cost_view(&ground, days, &by)
+        });
+        encode_answer(revision, &view.await?.map_err(problem_from_store)?)
+    }
+
+    pub(super) async fn budget_set(&self, ask: input::BudgetSet) -> VerbResult {
+        let (revision, _) = self
+            .run(Command::SetBudget {
+                scope: ask.scope,
+                ceiling: ask.ceiling,
+            })
+            .await?;
+        encode_answer(
+            revision,
+            &BudgetsView::new(&self.board(), self.engine().now(), 0),
+        )
+    }
+}

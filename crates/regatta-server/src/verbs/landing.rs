@@ -1,0 +1,392 @@
+//! Verbs of the landing queue and of finished work.
+
+use std::path::Path;
+
+use regatta_api::view::DiffView;
+use regatta_core::attempt::Attempt;
+use regatta_core::landing::{self, LentTrunkClaim};
+use regatta_core::refusal::Refusal;
+use regatta_core::scope_escape;
+use regatta_core::task::Task;
+
+use regatta_core::task;
+
+use super::*;
+
+/// Number of past landings that are shown.
+const MAX_PAST_LANDINGS: usize = 100;
+
+/// Returns the refusal for a task that was never sent back, so that there is no review to compare
+/// with.
+pub(crate) fn never_reviewed(id: TaskId) -> Problem {
+    let what = format!("{id} was never sent back, so there is no earlier version to compare with");
+    Problem::new(
+        409,
+        "never_reviewed",
+        what,
+        format!("see the whole change: regatta diff {id}"),
+    )
+}
+
+impl VerbHandler<'_> {
+    pub(super) async fn land(&self, ask: input::LandInput) -> VerbResult {
+        let id = if ask.claim.is_some() {
+            self.task_of_workspace(&ask.id).await?
+        } else {
+            parse_id(&ask.id)?
+        };
+        if self.board().ended_status(id) == Some(task::TaskStatus::Completed) {
+            if let Some(taken_back) = landing::undone_refusal(&self.board(), id) {
+                return Err(Problem::from(&taken_back));
+            }
+            // a repeated request succeeds
+            return encode_answer(self.board().revision, &self.task_view(id).await?);
+        }
+        // When a person has taken the task over, this call also finishes the person's work.
+        let board = self.board();
+        let by_hand = board
+            .tasks
+            .get(&id)
+            .and_then(|task| board.attempts.get(&task.attempt?));
+        if let Some(attempt) = by_hand.filter(|attempt| attempt.by_hand && ask.claim.is_none()) {
+            let (attempt, token) = (attempt.id, attempt.token);
+            return self
+                .run_on_task(
+                    id,
+                    Command::Finish {
+                        task: id,
+                        attempt,
+                        token,
+                        output: None,
+                        not_needed: false,
+                        learnings: vec![],
+                    },
+                )
+                .await;
+        }
+        let command = match (ask.claim, ask.token) {
+            (Some(claim), Some(token)) => Command::LandWithLentClaim {
+                task: id,
+                lent_claim: LentTrunkClaim { claim, token },
+            },
+            (None, None) => Command::Land {
+                task: id,
+                first: ask.first,
+            },
+            _ => {
+                let hint = "regatta land --now WORKSPACE --claim CLAIM --token N";
+                return Err(Problem::new(
+                    400,
+                    "invalid",
+                    "a claim needs its token, and a token its claim",
+                    hint,
+                ));
+            }
+        };
+        self.run_on_task(id, command).await
+    }
+
+    /// Returns the task of a workspace, given by the task's id, by its attempt, or by the
+    /// workspace's path.
+    async fn task_of_workspace(&self, named: &str) -> Result<TaskId, Problem> {
+        if let Ok(task) = named.parse() {
+            return Ok(task);
+        }
+        let path = Path::new(named);
+        let last = path.file_name().and_then(|it| it.to_str()).unwrap_or(named);
+        let attempt: AttemptId = parse_id(last)?;
+        let found = self
+            .read_history(move |history| history.attempt(attempt))
+            .await?;
+        let live = self
+            .board()
+            .attempts
+            .get(&attempt)
+            .map(|it| Attempt::clone(it));
+        let found = live.or(found).filter(|it| {
+            let board = self.board();
+            let Some(project) = board.projects.get(&it.project) else {
+                return false;
+            };
+            path.components().count() == 1
+                || self
+                    .engine()
+                    .git()
+                    .workspace_path(&ProjectRepo::from_project(project), attempt)
+                    == path
+        });
+        found.map(|it| it.task).ok_or_else(|| {
+            Problem::new(
+                404,
+                "no_such_workspace",
+                format!("{named} is not a workspace"),
+                "see what there is: regatta status",
+            )
+        })
+    }
+
+    pub(super) async fn queue(&self, ask: input::ProjectFilter) -> VerbResult {
+        self.require_project(ask.project.as_ref())?;
+        let board = self.board();
+        let mut views = Vec::new();
+        for project in board
+            .projects
+            .values()
+            .filter(|it| ask.project.as_ref().is_none_or(|asked| *asked == it.name))
+        {
+            let name = project.name.clone();
+            let recent = self
+                .read_history(move |history| {
+                    let landings = history.landings(&name, MAX_PAST_LANDINGS)?;
+                    landings
+                        .into_iter()
+                        .filter(|it| it.end.is_some())
+                        .map(|it| Ok((history.task(it.task)?, it)))
+                        .collect::<Result<Vec<_>, _>>()
+                })
+                .await?;
+            let usual =
+                landing::median_time_ms(recent.iter().map(|(task, it)| (it, task.as_ref())));
+            let recent = recent
+                .iter()
+                .map(|(task, it)| LandingView::from_ended(it, task.as_ref()))
+                .collect();
+            views.push(QueueView::new(
+                &board,
+                project,
+                self.engine().now(),
+                (recent, usual),
+            ));
+        }
+        encode_answer(board.revision, &views)
+    }
+
+    pub(super) async fn queue_hold(&self, ask: input::QueueHold) -> VerbResult {
+        let project = self.resolve_project(ask.project)?;
+        let reason = if ask.reason.trim().is_empty() {
+            "no reason was given".to_owned()
+        } else {
+            ask.reason
+        };
+        self.run_and_confirm(Command::HoldQueue { project, reason })
+            .await
+    }
+
+    pub(super) async fn queue_accept(&self, ask: input::ProjectFilter) -> VerbResult {
+        let project = self.resolve_project(ask.project)?;
+        // The trunk is accepted in its present state, not in the state of the last comparison.
+        let (engine, name) = (self.engine().clone(), project.clone());
+        let tip = run_blocking(move || engine.compare_trunk(&name)).await?;
+        self.run_and_confirm(Command::AcceptTrunk { project, tip })
+            .await
+    }
+
+    pub(super) async fn queue_release(&self, ask: input::ProjectFilter) -> VerbResult {
+        let project = self.resolve_project(ask.project)?;
+        self.run_and_confirm(Command::ReleaseQueue { project })
+            .await
+    }
+
+    pub(super) async fn diff(&self, ask: input::DiffInput) -> VerbResult {
+        let board = self.board();
+        if let Ok(attempt) = ask.id.parse::<AttemptId>()
+            && ask.id.parse::<TaskId>().is_err()
+        {
+            let stored = self
+                .read_history(move |history| history.attempt(attempt))
+                .await?;
+            let live = board
+                .attempts
+                .get(&attempt)
+                .map(|found| Attempt::clone(found));
+            let found = live
+                .or(stored)
+                .ok_or_else(|| resolve_id::no_such_attempt(attempt))?;
+            let view = self.task_view(found.task).await?;
+            return match self.kept_work_diff(&view.task, &found, true).await? {
+                Some(diff) => encode_answer(board.revision, &diff),
+                None => Err(nothing_kept(attempt)),
+            };
+        }
+        let id: TaskId = parse_id(&ask.id)?;
+        let task = self.task_view(id).await?.task;
+        let Some(work) = task.submission.clone() else {
+            // Work that failed its checks was not submitted, but it is kept.
+            let attempts = self
+                .read_history(move |history| history.attempts_of(id))
+                .await?;
+            for attempt in attempts.iter().rev().filter(|_| !ask.since_review) {
+                if let Some(diff) = self.kept_work_diff(&task, attempt, false).await? {
+                    return encode_answer(board.revision, &diff);
+                }
+            }
+            return Err(Problem::from(&Refusal::NothingToLand {
+                task: id,
+                status: task.status,
+            }));
+        };
+        let project = board.projects.get(&task.project).cloned();
+        let project = project.ok_or_else(|| {
+            Problem::from(&Refusal::NoSuchProject {
+                project: task.project.clone(),
+            })
+        })?;
+        let (git, repo) = (
+            self.engine().git().clone(),
+            ProjectRepo::from_project(&project),
+        );
+        let base = match (ask.since_review, &task.reviewed) {
+            (true, Some(reviewed)) => reviewed.clone(),
+            (true, None) => return Err(never_reviewed(id)),
+            (false, _) => work.base,
+        };
+        let (from, commit) = (base.clone(), work.commit.clone());
+        let patch = run_blocking(move || git.diff(&repo, &from, &commit))
+            .await?
+            .map_err(problem_from_git)?;
+        let left_out = scope_escape::files_left_out(&task, work.attempt);
+        let (commit, files) = (work.commit, work.changed);
+        let view = DiffView {
+            task: id,
+            base,
+            commit,
+            files,
+            attempt: None,
+            left_out,
+            patch,
+        };
+        encode_answer(board.revision, &view)
+    }
+
+    /// Returns the kept work of an attempt: all of it, or only the part that the task was validated
+    /// by.
+    async fn kept_work_diff(
+        &self,
+        task: &Task,
+        attempt: &Attempt,
+        all: bool,
+    ) -> Result<Option<DiffView>, Problem> {
+        let project = self.board().projects.get(&task.project).cloned();
+        let project = project.ok_or_else(|| {
+            Problem::from(&Refusal::NoSuchProject {
+                project: task.project.clone(),
+            })
+        })?;
+        let (git, repo) = (
+            self.engine().git().clone(),
+            ProjectRepo::from_project(&project),
+        );
+        // Attempts that share a workspace are kept together.
+        let workspace = attempt.workspace();
+        let found = run_blocking(move || {
+            let Some(kept) = git.kept_work(&repo, workspace)? else {
+                return Ok(None);
+            };
+            let commit = if all { kept.whole } else { kept.commit };
+            let patch = git.diff(&repo, &kept.base, &commit)?;
+            Ok(Some((kept.base, commit, patch)))
+        });
+        let Some((base, commit, patch)) = found.await?.map_err(problem_from_git)? else {
+            return Ok(None);
+        };
+        let files = regatta_api::patch::files_in_patch(&patch)
+            .into_iter()
+            .map(|file| file.path)
+            .collect();
+        let (attempt, left_out) = (attempt.id, scope_escape::files_left_out(task, attempt.id));
+        Ok(Some(DiffView {
+            task: task.id,
+            base,
+            commit,
+            files,
+            attempt: Some(attempt),
+            left_out,
+            patch,
+        }))
+    }
+
+    pub(super) async fn revise(&self, ask: input::IdWithText) -> VerbResult {
+        let task: TaskId = parse_id(&ask.id)?;
+        self.run_on_task(
+            task,
+            Command::Revise {
+                task,
+                text: ask.text,
+            },
+        )
+        .await
+    }
+
+    /// Drops finished work, which stays under its keep-ref. A failed task is only removed from the
+    /// inbox.
+    pub(super) async fn drop_work(&self, ask: input::IdWithText) -> VerbResult {
+        let task: TaskId = parse_id(&ask.id)?;
+        let found = self.task_view(task).await?.task;
+        if found.status == task::TaskStatus::Failed {
+            return self.run_on_task(task, Command::Dismiss { task }).await;
+        }
+        if found.submission.is_none() {
+            return Err(Problem::from(&Refusal::NothingToLand {
+                task,
+                status: found.status,
+            }));
+        }
+        let reason = if ask.text.trim().is_empty() {
+            "dropped".to_owned()
+        } else {
+            format!("dropped: {}", ask.text)
+        };
+        self.run_on_task(task, Command::CancelTask { task, reason })
+            .await
+    }
+
+    /// Starts an attempt for a person, and creates its workspace.
+    pub(super) async fn take_over(&self, id: &str) -> VerbResult {
+        let id: TaskId = parse_id(id)?;
+        let task = self.task_view(id).await?.task;
+        let agent = task.agent.or(task.assignee).ok_or_else(|| {
+            let hint = format!("see what it waits for: regatta why {id}");
+            Problem::new(
+                409,
+                "nothing_to_take_over",
+                format!("no agent has worked on {id} yet"),
+                hint,
+            )
+        })?;
+        let poll = PollRequest {
+            task: Some(id),
+            by_hand: true,
+            ..PollRequest::new(agent)
+        };
+        match self.run(Command::Poll(poll)).await? {
+            (revision, CommandOutcome::Polled(Some(grant))) => {
+                self.workspace_of(grant.attempt).await;
+                encode_answer(revision, &self.task_view(id).await?)
+            }
+            other => Err(unexpected_outcome(&other.1)),
+        }
+    }
+
+    /// Reverts what a task landed. The task is given by its id, or by the commit it landed as.
+    pub(super) async fn undo(&self, id: &str) -> VerbResult {
+        let id = self.resolve_undo_target(id).await?;
+        let done = self.read_history(move |history| history.task(id)).await?;
+        let done = Box::new(done.ok_or_else(|| Problem::from(&Refusal::NoSuchTask { task: id }))?);
+        match self.run(Command::Undo { done }).await? {
+            (revision, CommandOutcome::Queued(place)) => {
+                encode_answer(revision, &self.task_view(place.task).await?)
+            }
+            other => Err(unexpected_outcome(&other.1)),
+        }
+    }
+}
+
+fn nothing_kept(attempt: AttemptId) -> Problem {
+    let hint = format!("see its output: regatta logs {attempt}");
+    Problem::new(
+        409,
+        "nothing_kept",
+        format!("no work of {attempt} is kept, because it changed nothing"),
+        hint,
+    )
+}

@@ -1,0 +1,191 @@
+//! Verbs of missions with a lead, of the router, and of guides.
+
+use regatta_api::guide::{self, GUIDES};
+use regatta_api::view::{GuideView, MissionLineView};
+use regatta_core::lead::{LeadRequest, LeadSubject};
+
+use super::*;
+
+impl VerbHandler<'_> {
+    pub(super) async fn mission_ask(&self, ask: input::MissionAsk) -> VerbResult {
+        let project = self.resolve_project(ask.project)?;
+        let about = ask.task.map_or(LeadSubject::Goal, LeadSubject::Task);
+        let ask = LeadRequest {
+            project,
+            goal: ask.goal,
+            subject: about,
+            agent: ask.agent,
+            message: None,
+            channel: None,
+        };
+        match self.run(Command::AskMission(ask)).await? {
+            (_, CommandOutcome::Mission { mission, .. }) => {
+                self.mission_show(&mission.to_string()).await
+            }
+            other => Err(unexpected_outcome(&other.1)),
+        }
+    }
+
+    pub(super) fn mission_list(&self, ask: input::ProjectFilter) -> VerbResult {
+        self.require_project(ask.project.as_ref())?;
+        let board = self.board();
+        let wanted = |it: &&Arc<mission::Mission>| {
+            ask.project.as_ref().is_none_or(|name| it.project == *name)
+        };
+        let lines: Vec<MissionLineView> = board
+            .missions
+            .values()
+            .filter(wanted)
+            .map(|it| MissionLineView::new(&board, it))
+            .collect();
+        encode_answer(board.revision, &lines)
+    }
+
+    pub(super) async fn mission_cancel(&self, ask: input::IdWithText) -> VerbResult {
+        let mission: MissionId = parse_id(&ask.id)?;
+        let reason = if ask.text.trim().is_empty() {
+            "cancelled by a person".to_owned()
+        } else {
+            ask.text
+        };
+        self.run(Command::CancelMission { mission, reason }).await?;
+        self.mission_show(&ask.id).await
+    }
+
+    pub(super) async fn mission_handover(&self, ask: input::MissionHandover) -> VerbResult {
+        let mission: MissionId = parse_id(&ask.id)?;
+        self.run(Command::HandOverMission {
+            mission,
+            to: ask.to,
+        })
+        .await?;
+        self.mission_show(&ask.id).await
+    }
+
+    pub(super) async fn mission_finish(&self, ask: input::MissionFinish) -> VerbResult {
+        let input::MissionFinish {
+            task,
+            attempt,
+            token,
+            report,
+        } = ask;
+        self.run_and_confirm(Command::FinishMission {
+            task,
+            attempt,
+            token,
+            report,
+        })
+        .await
+    }
+
+    pub(super) async fn mission_adopt(&self, ask: input::MissionAdopt) -> VerbResult {
+        let named = ask
+            .mission
+            .as_deref()
+            .map(parse_id::<MissionId>)
+            .transpose()?;
+        let mission = named.or_else(|| self.led_mission()).ok_or_else(|| {
+            Problem::new(
+                400,
+                "bad_input",
+                "the call names no mission",
+                "add its id, such as M3; see them: regatta mission list",
+            )
+        })?;
+        self.run_on_task(
+            ask.task,
+            Command::AdoptTask {
+                task: ask.task,
+                mission,
+            },
+        )
+        .await
+    }
+
+    /// Returns the mission that the caller leads, according to its token.
+    pub(super) fn led_mission(&self) -> Option<MissionId> {
+        let Principal::Attempt {
+            id, is_lead: true, ..
+        } = &self.principal
+        else {
+            return None;
+        };
+        let board = self.board();
+        let mission = board.attempts.get(id)?.mission?;
+        board
+            .missions
+            .get(&mission)
+            .filter(|it| it.lead.is_some())
+            .map(|it| it.id)
+    }
+
+    pub(super) async fn route(&self, ask: input::RouteInput) -> VerbResult {
+        let id = ask.message;
+        let filter = MessageFilter {
+            after: Some(MessageId(id.0.saturating_sub(1))),
+            limit: 1,
+            ..MessageFilter::default()
+        };
+        let found = self
+            .read_history(move |history| history.messages(&filter))
+            .await?;
+        let Some(message) = found.into_iter().find(|it| it.id == id) else {
+            return Err(Problem::new(
+                404,
+                "no_such_message",
+                format!("there is no message {id}"),
+                "see them: regatta msg history CHANNEL",
+            ));
+        };
+        let board = self.board();
+        let of_channel = || {
+            board
+                .projects
+                .keys()
+                .find(|it| bus::channel_of(it) == message.channel)
+                .cloned()
+        };
+        let project = ask.project.or_else(of_channel).ok_or_else(|| {
+            Problem::new(
+                422,
+                "invalid",
+                format!("{} does not belong to a project", message.channel),
+                "name the project whose router should read the message",
+            )
+        })?;
+        self.require_project(Some(&project))?;
+        self.run_and_confirm(Command::Route {
+            project,
+            message: Box::new(message),
+        })
+        .await
+    }
+
+    pub(super) fn guide(&self, ask: &input::GuideQuery) -> VerbResult {
+        let view = |it: &guide::Guide| GuideView {
+            name: it.name.into(),
+            title: it.title.into(),
+            text: it.text.into(),
+        };
+        let found: Vec<GuideView> = match &ask.name {
+            None => GUIDES.iter().map(view).collect(),
+            Some(name) => {
+                let names: Vec<&str> = GUIDES.iter().map(|it| it.name).collect();
+                let found = guide::find_guide(name).ok_or_else(|| {
+                    let what = format!(
+                        "there is no guide {:?}",
+                        name.chars().take(40).collect::<String>()
+                    );
+                    Problem::new(
+                        404,
+                        "no_such_guide",
+                        what,
+                        format!("there are: {}", names.join(", ")),
+                    )
+                })?;
+                vec![view(found)]
+            }
+        };
+        encode_answer(self.board().revision, &found)
+    }
+}

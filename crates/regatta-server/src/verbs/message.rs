@@ -1,0 +1,388 @@
+//! Verbs of the bus.
+
+use regatta_api::view::{AttachmentView, UnreadView};
+use regatta_core::bus::Message;
+use regatta_core::ids::ChannelName;
+use regatta_core::search::SearchQuery;
+
+use crate::attachments::{self, AttachmentSources};
+
+use super::*;
+
+/// Maximum number of unread mentions that are counted.
+const MAX_COUNTED_MENTIONS: usize = 1_000;
+
+impl VerbHandler<'_> {
+    pub(super) async fn msg_send(&self, ask: input::MsgSend) -> VerbResult {
+        let by = match (&self.principal, ask.agent) {
+            (_, None) => self.actor.clone(),
+            // Messages show their real sender, so a hook's command can post only as its own agent
+            // or one below it.
+            (Principal::Firing { agent: own, .. }, Some(agent))
+                if !bus::is_same_or_below(&agent, own) =>
+            {
+                return Err(Problem::new(
+                    403,
+                    "not_yours",
+                    format!("this hook's command belongs to {own} and cannot post as {agent}"),
+                    "omit --as",
+                ));
+            }
+            (_, Some(agent)) => Actor::Agent(agent),
+        };
+        let thread = match ask.reply_to {
+            Some(to) => Some(self.message_replied_to(to, &ask.channel).await?.root()),
+            None => None,
+        };
+        let firing = match &self.principal {
+            Principal::Firing { id, .. } => Some(*id),
+            _ => None,
+        };
+        let attachments = self.store_attachments(ask.attach).await?;
+        let extra = bus::PostContext {
+            thread,
+            attachments,
+            firing,
+        };
+        let post = bus::PostMessage {
+            channel: ask.channel,
+            text: ask.text,
+            labels: ask.labels,
+            reply_to: ask.reply_to,
+        };
+        match self.run_as(by, Command::PostWith { post, extra }).await? {
+            (revision, CommandOutcome::Message(id)) => {
+                encode_answer(revision, &self.find_message(id).await?)
+            }
+            other => Err(unexpected_outcome(&other.1)),
+        }
+    }
+
+    /// Returns a message.
+    pub(super) async fn find_message(&self, id: MessageId) -> Result<Message, Problem> {
+        let found = self
+            .read_history(move |history| history.message(id))
+            .await?;
+        found.ok_or_else(|| {
+            Problem::new(
+                404,
+                "no_such_message",
+                format!("there is no message {id}"),
+                "see them: regatta msg history",
+            )
+        })
+    }
+
+    /// Returns the message that a reply answers. A reply is posted in the same channel, or in the
+    /// mailbox of the other end.
+    async fn message_replied_to(
+        &self,
+        to: MessageId,
+        channel: &ChannelName,
+    ) -> Result<Message, Problem> {
+        let found = self.find_message(to).await?;
+        let both_private =
+            bus::addressee(&found.channel).is_some() && bus::addressee(channel).is_some();
+        if found.channel != *channel && !both_private {
+            return Err(Problem::new(
+                422,
+                "elsewhere",
+                format!("{to} is in {}, not in {channel}", found.channel),
+                format!(
+                    "answer it there: regatta msg send {} --reply-to {to} …",
+                    found.channel
+                ),
+            ));
+        }
+        Ok(found)
+    }
+
+    /// Stores the attachments of a message. An attempt can attach files from its workspace, a
+    /// hook's command from its directory, the holder of a token from the checkouts of projects, and
+    /// the daemon's own user from everywhere.
+    async fn store_attachments(&self, paths: Vec<String>) -> Result<Vec<bus::Attachment>, Problem> {
+        if paths.is_empty() {
+            return Ok(vec![]);
+        }
+        let (engine, visitor, dir) = (
+            self.engine().clone(),
+            self.principal.clone(),
+            self.shared.data_dir.clone(),
+        );
+        run_blocking(move || {
+            let reach = match visitor {
+                Principal::Owner => AttachmentSources::Everywhere,
+                // The command may be sandboxed, so the daemon must not read files outside for it.
+                Principal::Firing { id, .. } => AttachmentSources::Within(
+                    engine
+                        .board()
+                        .firings
+                        .get(&id)
+                        .map(|it| it.cwd.clone().into())
+                        .into_iter()
+                        .collect(),
+                ),
+                Principal::Named { .. } => AttachmentSources::Within(
+                    engine
+                        .board()
+                        .projects
+                        .values()
+                        .map(|it| ProjectRepo::from_project(it).path)
+                        .collect(),
+                ),
+                Principal::Attempt { id, .. } => {
+                    let place = engine.workspace_of(id).ok().flatten().ok_or_else(|| {
+                        Problem::new(
+                            422,
+                            "bad_attachment",
+                            "this attempt has no workspace on the daemon's machine",
+                            "put the text into the message",
+                        )
+                    })?;
+                    AttachmentSources::Within(vec![place])
+                }
+            };
+            attachments::store_files(&dir, &reach, &paths)
+        })
+        .await?
+    }
+
+    pub(super) async fn msg_attachment(&self, ask: input::MsgAttachment) -> VerbResult {
+        let message = self.find_message(ask.message).await?;
+        let Some(found) = message.attachments.get(ask.nth).cloned() else {
+            return Err(Problem::new(
+                404,
+                "no_such_attachment",
+                format!(
+                    "{} has {} attachments",
+                    ask.message,
+                    message.attachments.len()
+                ),
+                format!("the first is 0: regatta msg attachment {} 0", ask.message),
+            ));
+        };
+        let (dir, kept) = (self.shared.data_dir.clone(), found.clone());
+        let bytes = run_blocking(move || attachments::read_stored(&dir, &kept)).await??;
+        let (text, hex) = match String::from_utf8(bytes) {
+            Ok(text) => (Some(text), None),
+            Err(other) => (
+                None,
+                Some(
+                    other
+                        .as_bytes()
+                        .iter()
+                        .map(|it| format!("{it:02x}"))
+                        .collect(),
+                ),
+            ),
+        };
+        let view = AttachmentView {
+            message: ask.message,
+            name: found.name,
+            bytes: found.bytes,
+            sha256: found.sha256,
+            text,
+            hex,
+        };
+        encode_answer(self.board().revision, &view)
+    }
+
+    pub(super) async fn msg_history(&self, ask: input::MsgHistory) -> VerbResult {
+        let text = match ask.search.as_deref().map(|it| (it, SearchQuery::new(it))) {
+            None => None,
+            Some((_, Some(query))) => Some(query),
+            Some((_, None)) => {
+                return Err(Problem::new(
+                    400,
+                    "bad_search",
+                    "the search has no words",
+                    "use words with letters or digits",
+                ));
+            }
+        };
+        let thread = self.thread_root(ask.thread).await?;
+        let filter = MessageFilter {
+            channel: ask.channel,
+            label: ask.label,
+            from: ask.from,
+            mention: ask.mention,
+            reply_to: ask.reply_to,
+            thread,
+            text,
+            since_unix_ms: ask.since,
+            until_unix_ms: ask.until,
+            after: ask.after,
+            before: ask.before,
+            limit: ask.limit.clamp(1, 10_000),
+        };
+        let mut messages = self
+            .read_history(move |history| history.messages(&filter))
+            .await?;
+        messages.retain(|it| self.may_read(it));
+        encode_answer(self.board().revision, &messages)
+    }
+
+    /// Returns the first message of the thread that a message is in.
+    async fn thread_root(&self, message: Option<MessageId>) -> Result<Option<MessageId>, Problem> {
+        match message {
+            None => Ok(None),
+            Some(id) => self.find_message(id).await.map(|it| Some(it.root())),
+        }
+    }
+
+    /// Returns whether the caller may read a message. Agents cannot read other agents' mail.
+    fn may_read(&self, message: &Message) -> bool {
+        match &self.principal {
+            Principal::Attempt { agent, .. } => message.may_be_read_by(agent),
+            Principal::Owner | Principal::Named { .. } | Principal::Firing { .. } => true,
+        }
+    }
+
+    pub(super) async fn msg_wait(&self, ask: input::MsgWait) -> VerbResult {
+        let mut bell = self.shared.event_fanout.watch_board();
+        let mut seen = self.board().counters.message;
+        let mut after = ask.after.unwrap_or(MessageId(seen));
+        let deadline = deadline(ask.timeout_ms);
+        let filter = MessageFilter {
+            channel: ask.channel,
+            label: ask.label,
+            from: ask.from,
+            mention: ask.mention,
+            reply_to: ask.reply_to,
+            thread: self.thread_root(ask.thread).await?,
+            limit: 50,
+            ..MessageFilter::default()
+        };
+        loop {
+            while seen > after.0 {
+                let filter = MessageFilter {
+                    after: Some(after),
+                    ..filter.clone()
+                };
+                let found = self
+                    .read_history(move |history| history.messages(&filter))
+                    .await?;
+                let Some(last) = found.last().map(|it| it.id) else {
+                    break;
+                };
+                if let Some(found) = found.iter().find(|it| self.may_read(it)) {
+                    return encode_answer(self.board().revision, found);
+                }
+                after = last;
+            }
+            let more = async {
+                loop {
+                    bell.mark_unchanged();
+                    match self.board().counters.message {
+                        now if now > seen => return now,
+                        _ => _ = bell.changed().await,
+                    }
+                }
+            };
+            let Ok(now) = tokio::time::timeout_at(deadline, more).await else {
+                return Err(Problem::new(
+                    408,
+                    "timed_out",
+                    "no matching message arrived in time",
+                    "wait longer: --timeout 5m",
+                ));
+            };
+            seen = now;
+        }
+    }
+
+    pub(super) async fn msg_read(&self, ask: input::MsgRead) -> VerbResult {
+        let read = self
+            .board()
+            .cursors
+            .get(&(ask.agent.clone(), ask.channel.clone()))
+            .copied()
+            .unwrap_or_default();
+        let filter = MessageFilter {
+            channel: Some(ask.channel.clone()),
+            after: Some(read),
+            limit: 1_000,
+            ..MessageFilter::default()
+        };
+        let messages = self
+            .read_history(move |history| history.messages(&filter))
+            .await?;
+        if let (Some(last), false) = (messages.last(), ask.keep_unread) {
+            self.run(Command::MarkRead {
+                agent: ask.agent,
+                channel: ask.channel,
+                read: last.id,
+            })
+            .await?;
+        }
+        encode_answer(self.board().revision, &messages)
+    }
+
+    /// Counts an agent's unread messages: in its mailbox, in the channels that it has read and
+    /// those of its work, and in the channels where it was mentioned. `message.read` returns the
+    /// same messages.
+    pub(super) async fn msg_inbox(&self, ask: input::MsgInbox) -> VerbResult {
+        let (board, agent) = (self.board(), ask.agent);
+        let mut channels: Vec<ChannelName> = vec![mailbox_of(&agent)?];
+        channels.extend(
+            board
+                .cursors
+                .keys()
+                .filter(|it| it.0 == agent)
+                .map(|it| it.1.clone()),
+        );
+        let works = board.attempts.values().filter(|it| it.agent == agent);
+        channels.extend(works.filter_map(|it| ChannelName::new(it.project.as_str()).ok()));
+        let (cursors, own) = (
+            board.cursors.clone(),
+            matches!(self.principal, Principal::Attempt { .. }),
+        );
+        let unread = move |history: &dyn StoreHistory| {
+            let by = MessageFilter {
+                mention: Some(agent.clone()),
+                limit: MAX_COUNTED_MENTIONS,
+                ..MessageFilter::default()
+            };
+            // An agent's program must not learn about channels that it cannot read.
+            if !own {
+                let mentioned = history.messages(&by)?;
+                channels.extend(
+                    mentioned
+                        .into_iter()
+                        .filter(|it| it.may_be_read_by(&agent))
+                        .map(|it| it.channel),
+                );
+            }
+            channels.sort();
+            channels.dedup();
+            let mut found = Vec::new();
+            for channel in channels {
+                let read = cursors
+                    .get(&(agent.clone(), channel.clone()))
+                    .copied()
+                    .unwrap_or_default();
+                let unread = history.count_messages(&channel, read)?;
+                let filter = MessageFilter {
+                    channel: Some(channel.clone()),
+                    after: Some(read),
+                    ..by.clone()
+                };
+                let mentions = history.messages(&filter)?.len() as u64;
+                found.push(UnreadView {
+                    channel,
+                    read,
+                    unread,
+                    mentions,
+                });
+            }
+            Ok(found)
+        };
+        let found: Vec<UnreadView> = self.read_history(unread).await?;
+        encode_answer(board.revision, &found)
+    }
+}
+
+/// Returns the channel of an agent's mailbox.
+fn mailbox_of(agent: &AgentName) -> Result<ChannelName, Problem> {
+    parse_id(&format!("@{agent}"))
+}

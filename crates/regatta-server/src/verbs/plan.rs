@@ -1,0 +1,507 @@
+//! Plans that an agent makes of a goal: requested from an agent, shown as they would run, and
+//! started on approval.
+//!
+//! Planning is a task that reports and changes nothing. Its report is parsed again at each request,
+//! so nothing has to be stored beside the board.
+
+use regatta_api::live_view::PageAction;
+use regatta_api::plan::{self, FileOwnerView, PlanState, PlanView, PlanningFacts};
+use regatta_core::agent::Role;
+use regatta_core::manifest::{OwnedPattern, OwnershipReason, OwnershipTask};
+use regatta_core::plan_request::{self, title};
+use regatta_core::project::{CommitGrouping, Project};
+use regatta_core::shell_quote;
+use regatta_core::task::TaskStatus;
+use serde_json::json;
+
+use super::*;
+
+/// Number of completed tasks that an estimate is based on.
+const MAX_ESTIMATE_SAMPLES: usize = 500;
+/// Maximum number of lines of the ownership table, except that conflicts are always shown.
+const MAX_OWNERSHIP_LINES: usize = 60;
+const DEFAULT_WORKERS: u32 = 5;
+
+/// Returns the facts that a planner needs about a project and the agents that may work in it.
+fn planning_facts(board: &Board, project: &ProjectName) -> PlanningFacts {
+    let checks = board
+        .projects
+        .get(project)
+        .map(|found| found.validation.clone())
+        .unwrap_or_default();
+    let places: u32 = plan_request::planners(board)
+        .filter_map(|name| board.agents.get(name))
+        .filter(|agent| agent.role == Role::Worker)
+        .map(|agent| agent.max_tasks)
+        .sum();
+    PlanningFacts {
+        checks,
+        workers: places.min(DEFAULT_WORKERS),
+    }
+}
+
+impl VerbHandler<'_> {
+    pub(super) async fn plan_ask(&self, ask: input::PlanAsk) -> VerbResult {
+        let project = self.resolve_project(ask.project)?;
+        let board = self.board();
+        let planner = ask
+            .planner
+            .or_else(|| default_planner(&board, &project))
+            .ok_or_else(|| {
+                Problem::new(
+                    422,
+                    "no_provider",
+                    "there is no agent to make a plan",
+                    "add one: regatta provider; or regatta agent add",
+                )
+            })?;
+        let planners = std::slice::from_ref(&planner);
+        self.require_startable_agent(planners).await?;
+        self.require_scripts(
+            planners,
+            [(&*title(&ask.goal), None, ask.script.is_some())].into_iter(),
+        )?;
+        let facts = planning_facts(&board, &project);
+        let ask = plan_request::PlanRequest {
+            project,
+            brief: plan::planner_brief(ask.goal.trim(), &ask.wrong, &facts),
+            goal: ask.goal,
+            planner,
+            script: ask.script.map(|it| it.to_string()),
+        };
+        let (revision, tasks) = match self.run(Command::AskPlan(ask)).await? {
+            (revision, CommandOutcome::Mission { tasks, .. }) => (revision, tasks),
+            other => return Err(unexpected_outcome(&other.1)),
+        };
+        let task = *tasks.first().ok_or_else(|| {
+            Problem::new(
+                500,
+                "bug",
+                "a planning mission without a task",
+                "please report this",
+            )
+        })?;
+        encode_answer(revision, &self.plan_view(task).await?)
+    }
+
+    pub(super) async fn plan_show(&self, id: TaskId) -> VerbResult {
+        let view = self.plan_view(id).await?;
+        encode_answer(self.board().revision, &view)
+    }
+
+    pub(super) async fn plan_draw(&self, ask: input::PlanDraw) -> VerbResult {
+        let project = self.resolve_project(ask.project.clone())?;
+        let view = self.plan_preview(project, ask).await?;
+        encode_answer(self.board().revision, &view)
+    }
+
+    /// Returns the plan that a planning task made, or its progress.
+    async fn plan_view(&self, id: TaskId) -> Result<PlanView, Problem> {
+        let live = self.board().tasks.get(&id).map(|it| (**it).clone());
+        let (stored, tries) = self
+            .read_history(move |history| Ok((history.task(id)?, history.attempts_of(id)?)))
+            .await?;
+        let task = live.or(stored).ok_or_else(|| {
+            Problem::from(&regatta_core::refusal::Refusal::NoSuchTask { task: id })
+        })?;
+        let Some(goal) = task.planning_goal().map(str::to_owned) else {
+            let what = format!("{id} is not a planning task");
+            return Err(Problem::new(
+                422,
+                "no_plan",
+                what,
+                "ask for one: regatta run \"what should be done\"",
+            ));
+        };
+        let planner = task.agent.clone().or(task.assignee.clone());
+        let who = planner
+            .as_ref()
+            .map_or("no agent yet".to_owned(), ToString::to_string);
+        let title = plan_request::title(&goal);
+        let mut view = PlanView {
+            goal: goal.clone(),
+            ..empty_plan(task.project.clone(), title.clone())
+        };
+        (view.task, view.planner) = (Some(id), planner.clone());
+        let board = self.board();
+        let again = |wrong: &str| {
+            let input = json!({ "project": task.project, "goal": goal, "planner": planner, "wrong": wrong });
+            let cli = format!("regatta run {}", shell_quote::quote(&goal));
+            let choice = crate::live::planner_choice(&board, planner.as_ref());
+            PageAction {
+                choice,
+                ..plan_action("Ask again", "plan.ask", input, cli)
+            }
+        };
+        match task.status {
+            TaskStatus::Completed => {}
+            TaskStatus::Failed | TaskStatus::Cancelled | TaskStatus::NeedsHuman => {
+                let why = task
+                    .reason
+                    .clone()
+                    .unwrap_or_else(|| "it gave no reason".into());
+                view.state = PlanState::Failed;
+                view.text = format!("{who} made no plan: {why}");
+                view.actions = vec![again("")];
+                return Ok(view);
+            }
+            status if status.is_waiting() => {
+                let waits = schedule::wait_reasons(&board, &task, self.engine().now());
+                let why = waits.first().map_or("it waits", |it| it.text.as_str());
+                view.text = format!("{who} has not started: {why}");
+                return Ok(view);
+            }
+            _ => {
+                view.text = match task.progress.lines().next().filter(|it| !it.is_empty()) {
+                    Some(said) => format!("{who} is planning: {said}"),
+                    None => format!("{who} is planning"),
+                };
+                return Ok(view);
+            }
+        }
+        let detail = tries
+            .iter()
+            .rev()
+            .find_map(|it| it.result.as_ref())
+            .map(|it| it.detail.clone());
+        let said = detail
+            .filter(|it| !it.trim().is_empty())
+            .or(task.output.clone())
+            .unwrap_or_default();
+        let read = match (self.shared.parse_plan)(&said) {
+            Ok(read) if !read.tasks.is_empty() => read,
+            other => {
+                let wrong = other.err().unwrap_or_else(|| "it has no tasks".into());
+                view.state = PlanState::Unusable;
+                view.text = format!("{who}'s plan cannot be used: {wrong}");
+                view.actions = vec![again(&wrong)];
+                return Ok(view);
+            }
+        };
+        let ask = input::PlanDraw {
+            project: None,
+            title: title.clone(),
+            tasks: read.tasks,
+            agents: vec![],
+        };
+        let mut drawn = self.plan_preview(task.project.clone(), ask).await?;
+        drawn.warnings.extend(read.warnings);
+        drawn.actions.push(again(""));
+        Ok(PlanView {
+            task: Some(id),
+            goal,
+            planner,
+            ..drawn
+        })
+    }
+
+    /// Returns a plan as it would run.
+    async fn plan_preview(
+        &self,
+        name: ProjectName,
+        ask: input::PlanDraw,
+    ) -> Result<PlanView, Problem> {
+        let board = self.board();
+        let project = require_project_on(&board, &name)?;
+        let many = ask.tasks.len();
+        if many == 0
+            || ask
+                .tasks
+                .iter()
+                .any(|it| it.after.iter().any(|on| *on >= many))
+        {
+            let what = "the plan has no tasks, or a task depends on a task outside the plan";
+            return Err(Problem::new(
+                422,
+                "bad_plan",
+                what,
+                "count positions from 0",
+            ));
+        }
+        let agents = if ask.agents.is_empty() {
+            working_agents(&board, &project)
+        } else {
+            ask.agents
+        };
+        let set = &project.settings.run;
+        let wave_commits = set.commits == Some(CommitGrouping::Wave);
+        let mode = if wave_commits {
+            mission::StartMode::Waves
+        } else {
+            set.mode.unwrap_or_default()
+        };
+        let start = input::MissionStart {
+            project: Some(name.clone()),
+            title: ask.title.clone(),
+            agents: agents.clone(),
+            max_workers: set.max_workers.unwrap_or(DEFAULT_WORKERS),
+            mode,
+            isolate: false,
+            wave_commits,
+            team: None,
+            budget: Default::default(),
+            tasks: ask.tasks,
+            adopt: vec![],
+        };
+        let serial = self.serial_packages(&name, &start).await?;
+        let parts: Vec<OwnershipTask> = start
+            .tasks
+            .iter()
+            .map(|it| OwnershipTask {
+                files: it.task.files.clone(),
+                after: it.after.clone(),
+            })
+            .collect();
+        let rules = manifest::OwnershipRules {
+            run: set,
+            serial: &serial,
+            isolate: false,
+        };
+        let ownership = manifest::ownership(&parts, rules).map_err(|circle| {
+            let places: Vec<String> = circle.iter().map(|it| (it + 1).to_string()).collect();
+            let what = format!(
+                "deadlock: these tasks wait for each other: {}",
+                places.join(" → ")
+            );
+            Problem::new(422, "cycle", what, "remove one of the dependencies")
+        })?;
+        let waves = ownership.steps.iter().map(|it| match it.sub {
+            0 => (it.wave + 1).to_string(),
+            sub => format!("{}.{}", it.wave + 1, sub + 1),
+        });
+        let (waves, conflicts) = (waves.collect(), ownership.conflict_count());
+        let mut owned: Vec<FileOwnerView> = ownership
+            .waves
+            .iter()
+            .flat_map(|it| &it.owned)
+            .filter_map(ownership_line)
+            .collect();
+        owned.sort_by_key(|it| it.others.is_empty());
+        owned.truncate(MAX_OWNERSHIP_LINES.max(conflicts));
+        let mut warnings: Vec<String> = start
+            .tasks
+            .iter()
+            .enumerate()
+            .filter(|it| {
+                schedule::lacks_manifest(it.1.task.issue_type, it.1.task.expects, &it.1.task.files)
+            })
+            .map(|it| {
+                format!(
+                    "{} names no files and will not be given to an agent",
+                    it.0 + 1
+                )
+            })
+            .collect();
+        if agents.is_empty() {
+            warnings.push("there is no agent to do the work: regatta agent add".into());
+        }
+        let estimate = self.estimate_text(&name, many as u64).await?;
+        let input = serde_json::to_value(&start)
+            .map_err(|it| Problem::new(500, "bug", it.to_string(), "please report this"))?;
+        let cli = format!("regatta run {}", shell_quote::quote(&ask.title));
+        let go = PageAction {
+            first: true,
+            ..plan_action("Start", "mission.start", input, cli)
+        };
+        let pace = match mode {
+            mission::StartMode::Flow => "each starts when it is ready",
+            mission::StartMode::Waves => "with a barrier between waves",
+        };
+        Ok(PlanView {
+            state: PlanState::Ready,
+            text: pace.into(),
+            tasks: start.tasks,
+            waves,
+            owned,
+            conflicts,
+            warnings,
+            estimate,
+            actions: if agents.is_empty() { vec![] } else { vec![go] },
+            agents,
+            ..empty_plan(name, ask.title)
+        })
+    }
+
+    /// Returns an estimate from similar tasks of the project.
+    async fn estimate_text(&self, project: &ProjectName, tasks: u64) -> Result<String, Problem> {
+        let filter = TaskFilter {
+            project: Some(project.clone()),
+            statuses: vec![TaskStatus::Completed],
+            limit: MAX_ESTIMATE_SAMPLES,
+            ..TaskFilter::default()
+        };
+        let done = self
+            .read_history(move |history| history.tasks(&filter))
+            .await?;
+        let landed = || done.iter().filter(|it| it.landed.is_some());
+        let times = landed()
+            .map(|it| it.spent.wall_ms)
+            .filter(|it| *it > 0)
+            .collect();
+        let costs = landed().filter_map(|it| it.spent.usage.micro_usd).collect();
+        Ok(plan::estimate_text(times, costs, tasks))
+    }
+}
+
+/// Returns the default planner: the first agent that would do the work and can plan.
+fn default_planner(board: &Board, project: &ProjectName) -> Option<AgentName> {
+    let able = |it: &AgentName| {
+        board
+            .agents
+            .get(it)
+            .is_some_and(|it| plan_request::can_plan(it))
+    };
+    let known = board.projects.get(project)?;
+    let planners: Vec<AgentName> = working_agents(board, known)
+        .into_iter()
+        .filter(able)
+        .collect();
+    let works = |it: &&AgentName| {
+        board
+            .agents
+            .get(*it)
+            .is_some_and(|agent| regatta_core::provider_outage::find_parked(board, agent).is_none())
+    };
+    planners.iter().find(works).or(planners.first()).cloned()
+}
+
+/// Returns a project from this board, which may be another one than the board its name was found
+/// on.
+fn require_project_on(board: &Board, name: &ProjectName) -> Result<Arc<Project>, Problem> {
+    let gone = || {
+        Problem::from(&regatta_core::refusal::Refusal::NoSuchProject {
+            project: name.clone(),
+        })
+    };
+    board.projects.get(name).cloned().ok_or_else(gone)
+}
+
+fn empty_plan(project: ProjectName, title: String) -> PlanView {
+    PlanView {
+        project,
+        title,
+        goal: String::new(),
+        task: None,
+        planner: None,
+        state: PlanState::Planning,
+        text: String::new(),
+        tasks: vec![],
+        waves: vec![],
+        owned: vec![],
+        conflicts: 0,
+        warnings: vec![],
+        agents: vec![],
+        estimate: String::new(),
+        actions: vec![],
+    }
+}
+
+fn plan_action(label: &str, verb: &str, input: serde_json::Value, cli: String) -> PageAction {
+    let (label, verb) = (label.into(), verb.into());
+    PageAction {
+        label,
+        verb,
+        input,
+        cli,
+        first: false,
+        grave: false,
+        key: None,
+        words: None,
+        form: None,
+        choice: None,
+    }
+}
+
+/// Returns the agents that would do the work: those of the settings, or all that Regatta starts.
+fn working_agents(board: &Board, project: &Project) -> Vec<AgentName> {
+    if let Some(named) = project
+        .settings
+        .run
+        .agents
+        .as_ref()
+        .filter(|it| !it.is_empty())
+    {
+        return named
+            .iter()
+            .filter_map(|it| AgentName::new(it).ok())
+            .filter(|it| board.agents.contains_key(it))
+            .collect();
+    }
+    let ours = board
+        .agents
+        .values()
+        .filter(|it| !matches!(it.runtime, Runtime::Outside));
+    ours.map(|it| it.name.clone()).collect()
+}
+
+/// Returns a line of the ownership table. The task of the first sub-wave owns the file.
+fn ownership_line(it: &OwnedPattern) -> Option<FileOwnerView> {
+    let mut wants: Vec<(u32, usize)> = it
+        .sub_waves
+        .iter()
+        .copied()
+        .zip(it.owners.iter().copied())
+        .collect();
+    wants.sort_unstable();
+    let ((_, owner), others) = wants.split_first()?;
+    let why = match it.reason {
+        OwnershipReason::Manifest => "",
+        OwnershipReason::Derived => " (follows from its files)",
+        OwnershipReason::Serial => " (one task of a package at a time)",
+    };
+    let named: Vec<String> = others.iter().map(|it| (it.1 + 1).to_string()).collect();
+    let text = if named.is_empty() {
+        why.trim().to_owned()
+    } else {
+        format!("{} after {}{why}", named.join(", "), owner + 1)
+    };
+    Some(FileOwnerView {
+        file: it.pattern.to_string(),
+        owner: *owner,
+        others: others.iter().map(|it| it.1).collect(),
+        text,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The first task owns a shared file, and the other tasks are listed with the resolution of the
+    /// conflict.
+    #[test]
+    fn shared_file_belongs_to_the_first_task() {
+        let part = |file: &str, after: &[usize]| OwnershipTask {
+            files: vec![PathPattern::new(file).unwrap()],
+            after: after.to_vec(),
+        };
+        let run = project::RunSettings::default();
+        let rules = manifest::OwnershipRules {
+            run: &run,
+            serial: &[],
+            isolate: false,
+        };
+        let parts = [
+            part("src/a.rs", &[]),
+            part("src/**", &[]),
+            part("doc.md", &[0]),
+        ];
+        let all: Vec<OwnedPattern> = manifest::ownership(&parts, rules)
+            .unwrap()
+            .waves
+            .into_iter()
+            .flat_map(|it| it.owned)
+            .collect();
+        let lines: Vec<FileOwnerView> = all.iter().filter_map(ownership_line).collect();
+        let shared = lines.iter().find(|it| it.file == "src/a.rs").unwrap();
+        assert_eq!(
+            (shared.owner, &shared.others[..], shared.text.as_str()),
+            (0, &[1][..], "2 after 1")
+        );
+        let free = lines.iter().find(|it| it.file == "doc.md").unwrap();
+        assert_eq!(
+            (free.owner, free.others.len(), free.text.as_str()),
+            (2, 0, "")
+        );
+    }
+}

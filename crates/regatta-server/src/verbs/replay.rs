@@ -1,0 +1,364 @@
+//! Verbs of past missions: replay and compare.
+
+use std::collections::BTreeMap;
+
+use regatta_api::live_view::TaskRowView;
+use regatta_api::view::{MissionFiguresView, ReplayMarkView, ReplayView};
+use regatta_core::attempt::Attempt;
+use regatta_core::budget::Spend;
+use regatta_core::event::{Event, Recorded};
+use regatta_core::ids::Now;
+use regatta_core::mission::Mission;
+use regatta_core::refusal::Refusal;
+use regatta_core::task::{Task, TaskStatus};
+use regatta_core::task_timeline::ActivityTotal;
+
+use super::*;
+use crate::live;
+
+/// Maximum number of moments of a mission.
+const MAX_MARKS: usize = 1_000;
+/// Maximum number of compared missions, and of tasks in a mission whose activities are added up.
+const MAX_COMPARED_MISSIONS: usize = 8;
+const MAX_TIMELINES: usize = 60;
+
+impl VerbHandler<'_> {
+    pub(super) async fn mission_replay(&self, ask: input::MissionReplay) -> VerbResult {
+        let (shared, id): (_, MissionId) = (self.shared.clone(), parse_id(&ask.id)?);
+        let until = self.board().revision;
+        let view = run_blocking(move || replay_view(&shared, id, ask.at, until)).await??;
+        encode_answer(until, &view)
+    }
+
+    pub(super) async fn mission_compare(&self, ask: input::MissionCompare) -> VerbResult {
+        if ask.ids.is_empty() || ask.ids.len() > MAX_COMPARED_MISSIONS {
+            let what = format!("1 to {MAX_COMPARED_MISSIONS} missions can be compared");
+            return Err(Problem::new(
+                400,
+                "bad_input",
+                what,
+                "name two: regatta compare M3 M7",
+            ));
+        }
+        let (shared, until) = (self.shared.clone(), self.board().revision);
+        let views = run_blocking(move || {
+            ask.ids
+                .iter()
+                .map(|it| mission_figures(&shared, *it, until))
+                .collect::<Result<Vec<MissionFiguresView>, Problem>>()
+        });
+        encode_answer(until, &views.await??)
+    }
+}
+
+fn no_mission(mission: MissionId) -> Problem {
+    Problem::from(&Refusal::NoSuchMission { mission })
+}
+
+fn replay_view(
+    shared: &ServerState,
+    id: MissionId,
+    at: Option<u64>,
+    until: u64,
+) -> Result<ReplayView, Problem> {
+    let history = &**shared.engine.history();
+    let (mission, _) = history
+        .mission(id)
+        .map_err(problem_from_store)?
+        .ok_or_else(|| no_mission(id))?;
+    let filter = TaskFilter {
+        mission: Some(id),
+        ..TaskFilter::default()
+    };
+    let tasks = history.tasks(&filter).map_err(problem_from_store)?;
+    let told = mission_marks(shared, id, &tasks, until)?;
+    let at = at.unwrap_or(told.last);
+    if at < told.first || at > told.last {
+        return Err(Problem::new(
+            400,
+            "bad_revision",
+            format!(
+                "{at} is outside mission {id}, which began at revision {} and whose last revision \
+                is {}",
+                told.first, told.last
+            ),
+            format!("see its moments: regatta replay {id}"),
+        ));
+    }
+    let board = Arc::new(
+        shared
+            .timeline_reader
+            .board_at(history, at)
+            .map_err(problem_from_store)?,
+    );
+    let event = history
+        .events(at - 1, 1)
+        .map_err(problem_from_store)?
+        .into_iter()
+        .next();
+    let now = event.as_ref().map_or(
+        Now {
+            fleet_ms: board.fleet_ms,
+            unix_ms: mission.created_unix_ms,
+        },
+        |it| it.now,
+    );
+    Ok(ReplayView {
+        mission: id,
+        project: mission.project.clone(),
+        title: mission.title.clone(),
+        first: told.first,
+        last: told.last,
+        at,
+        wall: now.unix_ms,
+        event: event
+            .map(|it| format!("{} {}", it.event.kind(), it.event.subject()))
+            .unwrap_or_default(),
+        tasks: task_rows_at(&board, &tasks, now),
+        queue: QueueView::landings(&board, &mission.project, now),
+        marks: told.marks,
+    })
+}
+
+/// Returns the rows of a mission's tasks at a revision. Tasks that had ended by then are shown with
+/// their end (J7), the others as the board had them; tasks that did not exist yet are left out.
+fn task_rows_at(board: &Arc<Board>, tasks: &[Task], now: Now) -> Vec<TaskRowView> {
+    let row = |it: &Task| match (board.tasks.get(&it.id), board.ended_status(it.id)) {
+        (Some(then), _) => Some(live::task_row(board, then, now)),
+        (None, Some(_)) => Some(live::task_row(board, it, now)),
+        (None, None) => None,
+    };
+    tasks.iter().filter_map(row).collect()
+}
+
+struct MissionMarks {
+    first: u64,
+    last: u64,
+    marks: Vec<ReplayMarkView>,
+}
+
+/// Returns the moments of a mission, from its start to its end or to the present.
+fn mission_marks(
+    shared: &ServerState,
+    id: MissionId,
+    tasks: &[Task],
+    until: u64,
+) -> Result<MissionMarks, Problem> {
+    let history = &**shared.engine.history();
+    let mut told = MissionMarks {
+        first: 0,
+        last: until,
+        marks: vec![],
+    };
+    let mine: std::collections::BTreeSet<TaskId> = tasks.iter().map(|it| it.id).collect();
+    let mut asked: BTreeMap<regatta_core::ids::ApprovalId, TaskId> = BTreeMap::new();
+    let mut after = shared
+        .timeline_reader
+        .newest_checkpoint_where(|board| board.counters.mission < id.0);
+    let mut unreadable = None;
+    'reading: while after < until {
+        let page = history.events(after, 500).map_err(problem_from_store)?;
+        let Some(last) = page.last() else { break };
+        after = last.revision;
+        for it in &page {
+            if told.first == 0
+                && !matches!(&it.event, Event::MissionStarted(event) if event.mission().id == id)
+            {
+                unreadable = unreadable.or(log_gap(it));
+                continue;
+            }
+            if told.first == 0 {
+                told.first = it.revision;
+            }
+            if let Event::ApprovalAsked(event) = &it.event
+                && mine.contains(&event.approval().task)
+            {
+                asked.insert(event.approval().id, event.approval().task);
+            }
+            let text = match &it.event {
+                Event::ApprovalDecided(event) => asked.get(event.approval()).map(|task| {
+                    format!(
+                        "{} of {task} was answered by {}",
+                        event.approval(),
+                        event.decision().by.to_string().trim_end_matches(':')
+                    )
+                }),
+                _ => mark_text(it, id, &mine),
+            };
+            if let Some(text) = text {
+                told.marks.push(ReplayMarkView {
+                    revision: it.revision,
+                    wall: it.now.unix_ms,
+                    text,
+                });
+            }
+            if matches!(&it.event, Event::MissionEnded(event) if *event.mission() == id) {
+                told.last = it.revision;
+                break 'reading;
+            }
+        }
+    }
+    if told.first == 0 {
+        // The mission exists, so its start must be one of the unreadable events.
+        match unreadable {
+            Some(revision) => told.first = revision,
+            None => return Err(no_mission(id)),
+        }
+    }
+    if told.marks.len() > MAX_MARKS {
+        // Thin the moments evenly; the first and the last stay.
+        let every = told.marks.len().div_ceil(MAX_MARKS);
+        let last = told.marks.len() - 1;
+        let mut nth = 0;
+        told.marks.retain(|_| {
+            nth += 1;
+            (nth - 1) % every == 0 || nth - 1 == last
+        });
+    }
+    Ok(told)
+}
+
+/// Returns the revision of an event that cannot be read.
+fn log_gap(recorded: &Recorded) -> Option<u64> {
+    matches!(recorded.event, Event::EventUnreadable(_)).then_some(recorded.revision)
+}
+
+/// Returns the description of an event, if it is a notable moment of the mission.
+fn mark_text(
+    it: &Recorded,
+    id: MissionId,
+    mine: &std::collections::BTreeSet<TaskId>,
+) -> Option<String> {
+    let of = |task: &TaskId| mine.contains(task);
+    Some(match &it.event {
+        Event::MissionStarted(event) if event.mission().id == id => "the mission begins".into(),
+        Event::EventUnreadable(event) => {
+            format!("event {} cannot be read ({})", it.revision, event.why())
+        }
+        Event::MissionEnded(event) if *event.mission() == id => "the mission ends".into(),
+        Event::TaskAdded(event) if of(&event.task().id) => format!("{} is added", event.task().id),
+        Event::TaskStarted(event) if of(event.task()) => {
+            format!("{} is started by {}", event.task(), event.agent())
+        }
+        Event::TaskValidating(event) if of(event.task()) => format!("{} is checked", event.task()),
+        Event::TaskSubmitted(event) if of(event.task()) => {
+            format!("{} enters the queue", event.task())
+        }
+        Event::TaskReturned(event) if of(event.task()) => {
+            format!("{} comes back: {}", event.task(), event.reason())
+        }
+        Event::TaskInReview(event) if of(event.task()) => format!("{} is in review", event.task()),
+        Event::TaskNeedsHuman(event) if of(event.task()) => {
+            format!("{} needs you: {}", event.task(), event.reason())
+        }
+        Event::TaskCompleted(event) if of(event.task()) => match event.landed() {
+            Some(_) => format!("{} landed", event.task()),
+            None => format!("{} is done", event.task()),
+        },
+        Event::TaskFailed(event) if of(event.task()) => {
+            format!("{} failed: {}", event.task(), event.reason())
+        }
+        Event::TaskCancelled(event) if of(event.task()) => {
+            format!("{} was cancelled", event.task())
+        }
+        Event::ApprovalAsked(event) if of(&event.approval().task) => {
+            let it = event.approval();
+            format!("{} of {} asks: {}", it.id, it.task, it.subject())
+        }
+        _ => return None,
+    })
+}
+
+fn mission_figures(
+    shared: &ServerState,
+    id: MissionId,
+    until: u64,
+) -> Result<MissionFiguresView, Problem> {
+    let history = &**shared.engine.history();
+    let (mission, running): (Mission, bool) = history
+        .mission(id)
+        .map_err(problem_from_store)?
+        .ok_or_else(|| no_mission(id))?;
+    let filter = TaskFilter {
+        mission: Some(id),
+        ..TaskFilter::default()
+    };
+    let tasks = history.tasks(&filter).map_err(problem_from_store)?;
+    let mut attempts: Vec<Attempt> = Vec::new();
+    let mut retries = 0;
+    for it in &tasks {
+        let tries = history.attempts_of(it.id).map_err(problem_from_store)?;
+        retries += tries.len().saturating_sub(1);
+        attempts.extend(tries);
+    }
+    let mut time: BTreeMap<_, (u32, u64)> = BTreeMap::new();
+    // Activities after the end of the mission do not count. For a very large mission only the
+    // totals are shown.
+    if tasks.len() <= MAX_TIMELINES {
+        let (ids, last) = (
+            tasks.iter().map(|it| it.id).collect::<Vec<_>>(),
+            mission_marks(shared, id, &tasks, until)?.last,
+        );
+        for life in shared
+            .timeline_reader
+            .timelines(history, &ids, last)
+            .map_err(problem_from_store)?
+        {
+            for ActivityTotal {
+                activity: doing,
+                times,
+                ms,
+            } in life.with_totals_until(shared.engine.now().unix_ms).sums
+            {
+                let sum = time.entry(doing).or_default();
+                (sum.0, sum.1) = (sum.0 + times, sum.1 + ms);
+            }
+        }
+    }
+    let mut time: Vec<ActivityTotal> = time
+        .into_iter()
+        .map(|(doing, (times, ms))| ActivityTotal {
+            activity: doing,
+            times,
+            ms,
+        })
+        .collect();
+    time.sort_by_key(|it| std::cmp::Reverse(it.ms));
+    let agents: std::collections::BTreeSet<_> =
+        attempts.iter().map(|it| it.agent.clone()).collect();
+    let last = tasks
+        .iter()
+        .map(|it| it.updated_unix_ms)
+        .max()
+        .unwrap_or(mission.created_unix_ms);
+    let last = if running {
+        shared.engine.now().unix_ms
+    } else {
+        last
+    };
+    let count = |statuses: &[TaskStatus]| {
+        tasks
+            .iter()
+            .filter(|it| statuses.contains(&it.status))
+            .count()
+    };
+    let spent = tasks
+        .iter()
+        .fold(Spend::default(), |sum, it| sum.plus(&it.spent));
+    Ok(MissionFiguresView {
+        mission: id,
+        title: mission.title,
+        running,
+        agents: agents.len(),
+        tasks: tasks.len(),
+        landed: count(&[TaskStatus::Completed]),
+        failed: count(&[TaskStatus::Failed, TaskStatus::Cancelled]),
+        retries,
+        fixups: tasks.iter().map(|it| it.fixups).sum(),
+        conflicts: tasks.iter().filter(|it| !it.conflicts.is_empty()).count(),
+        wall_ms: last.saturating_sub(mission.created_unix_ms),
+        work_ms: spent.wall_ms,
+        spent,
+        time,
+    })
+}

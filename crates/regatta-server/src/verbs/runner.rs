@@ -1,0 +1,224 @@
+//! Verbs of runners on other machines: their reports, and the calls to them.
+
+use regatta_api::view::{RunnerSessionView, RunnerView};
+use regatta_core::ids::RunnerName;
+use regatta_core::refusal::Refusal;
+use regatta_core::runner::{self, Runner};
+use regatta_engine::ports::agents::JournalRecord;
+use regatta_engine::ports::site::SiteError;
+use regatta_engine::remote_site::SessionEvents;
+use tokio::time::Instant;
+
+use super::*;
+
+/// Maximum time that a request of a runner is held open.
+const MAX_CALLS_WAIT: Duration = Duration::from_secs(60);
+
+impl VerbHandler<'_> {
+    pub(super) fn runner_list(&self) -> VerbResult {
+        let board = self.board();
+        let mut all: Vec<RunnerView> = board
+            .runners
+            .values()
+            .map(|it| RunnerView::new(&board, it))
+            .collect();
+        natural_sort::sort(&mut all, |it| it.name.as_str());
+        encode_answer(board.revision, &all)
+    }
+
+    pub(super) async fn runner_drain(&self, ask: input::RunnerNameInput) -> VerbResult {
+        self.require_runner_caller(&ask.name)?;
+        let reason = format!("drained by {}", self.actor);
+        let (revision, _) = self
+            .run(Command::DrainRunner {
+                runner: ask.name.clone(),
+                reason,
+            })
+            .await?;
+        encode_answer(revision, &self.attempts_on_runner(&ask.name))
+    }
+
+    /// Returns the attempts that a runner still has.
+    fn attempts_on_runner(&self, name: &RunnerName) -> Vec<AttemptId> {
+        self.board()
+            .attempts
+            .values()
+            .filter(|it| it.runner.as_ref() == Some(name))
+            .map(|it| it.id)
+            .collect()
+    }
+
+    pub(super) async fn runner_register(&self, ask: runner::RegisterRunner) -> VerbResult {
+        let name = ask.name.clone();
+        let ask = runner::RegisterRunner {
+            token: self.principal.label(),
+            ..ask
+        };
+        let (revision, outcome) = self.run(Command::RegisterRunner(ask)).await?;
+        let CommandOutcome::Runner { session } = outcome else {
+            return Err(unexpected_outcome(&outcome));
+        };
+        encode_answer(
+            revision,
+            &RunnerSessionView {
+                session,
+                attempts: self.attempts_on_runner(&name),
+            },
+        )
+    }
+
+    /// Renews a runner's session. Returns its attempts, because a leaving runner waits for the last
+    /// one.
+    pub(super) async fn runner_beat(&self, ask: input::RunnerSession) -> VerbResult {
+        self.require_runner_caller(&ask.runner)?;
+        let name = ask.runner.clone();
+        let (revision, _) = self
+            .run(Command::BeatRunner {
+                runner: ask.runner,
+                session: ask.session,
+            })
+            .await?;
+        encode_answer(revision, &self.attempts_on_runner(&name))
+    }
+
+    pub(super) async fn runner_leave(&self, ask: input::RunnerSession) -> VerbResult {
+        self.require_runner_caller(&ask.runner)?;
+        self.run_and_confirm(Command::LeaveRunner {
+            runner: ask.runner,
+            session: ask.session,
+        })
+        .await
+    }
+
+    /// Returns the open calls to a runner. Waits until there is one, the session ends, or the time
+    /// is over.
+    pub(super) async fn runner_calls(&self, ask: input::RunnerCalls) -> VerbResult {
+        self.require_runner_caller(&ask.runner)?;
+        let deadline = Instant::now() + Duration::from_millis(ask.wait_ms).min(MAX_CALLS_WAIT);
+        let (mut bell, mut changes) = (
+            self.engine().watch_runner_calls(),
+            self.shared.event_fanout.watch_runners(),
+        );
+        loop {
+            bell.mark_unchanged();
+            changes.mark_unchanged();
+            let calls = self
+                .engine()
+                .runner_calls(&ask.runner, ask.session, ask.after);
+            let calls = calls.map_err(|it| Problem::from(&it))?;
+            if !calls.is_empty() || Instant::now() >= deadline {
+                return encode_answer(self.board().revision, &calls);
+            }
+            tokio::select! {
+                _ = bell.changed() => {}
+                _ = self.wait_for_session_end(&ask, &mut changes) => {}
+                () = tokio::time::sleep_until(deadline) => {}
+            }
+        }
+    }
+
+    async fn wait_for_session_end(
+        &self,
+        ask: &input::RunnerCalls,
+        changes: &mut tokio::sync::watch::Receiver<()>,
+    ) {
+        while runner::require_session(&self.board(), &ask.runner, ask.session).is_ok() {
+            if changes.changed().await.is_err() {
+                return; // the daemon is ending
+            }
+        }
+    }
+
+    pub(super) async fn runner_answer(&self, ask: input::RunnerCallResult) -> VerbResult {
+        self.require_runner_caller(&ask.runner)?;
+        let answered = match ask.error {
+            Some(reason) => Err(SiteError {
+                reason,
+                fault: ask.fault,
+            }),
+            None => Ok(ask.gave),
+        };
+        self.engine()
+            .on_runner_answer(&ask.runner, ask.session, ask.call, answered)
+            .map_err(|it| Problem::from(&it))?;
+        encode_answer(self.board().revision, &"done")
+    }
+
+    pub(super) async fn runner_output(&self, ask: input::RunnerOutput) -> VerbResult {
+        self.require_runner_caller(&ask.runner)?;
+        let words: SessionEvents = parse_input("runner.said", ask.words)?;
+        let engine = self.engine().clone();
+        let heard = run_blocking(move || {
+            engine.on_runner_events(&ask.runner, ask.session, ask.attempt, words)
+        })
+        .await?;
+        encode_answer(
+            self.board().revision,
+            &heard.map_err(|it| Problem::from(&it))?,
+        )
+    }
+
+    /// Stores records of a journal. Returns the number of the last stored record.
+    pub(super) async fn runner_copy(&self, ask: input::JournalCopy) -> VerbResult {
+        self.require_runner_caller(&ask.runner)?;
+        let board = self.board();
+        runner::require_session(&board, &ask.runner, ask.session)
+            .map_err(|it| Problem::from(&it))?;
+        if !self.has_run_attempt(&ask.runner, ask.attempt).await? {
+            return Err(Problem::new(
+                403,
+                "not_yours",
+                format!("{} did not run at {}", ask.attempt, ask.runner),
+                "copy only the journals of your own attempts",
+            ));
+        }
+        let records: Vec<JournalRecord> =
+            parse_input("runner.copy", serde_json::Value::Array(ask.records))?;
+        let (engine, id) = (self.engine().clone(), ask.attempt);
+        let copied = run_blocking(move || {
+            let agents = engine.agents();
+            if let Some(heading) = &ask.heading {
+                agents.store_heading(id, heading)?;
+            }
+            if records.is_empty() {
+                agents.last_copied_position(id)
+            } else {
+                agents.append_copy(id, &records)
+            }
+        });
+        let copied = copied
+            .await?
+            .map_err(|it| Problem::new(409, "not_copied", it.message, it.hint))?;
+        encode_answer(board.revision, &copied)
+    }
+
+    /// Returns whether an attempt ran, or runs, at this runner.
+    async fn has_run_attempt(&self, name: &RunnerName, id: AttemptId) -> Result<bool, Problem> {
+        if let Some(attempt) = self.board().attempts.get(&id) {
+            return Ok(attempt.runner.as_ref() == Some(name));
+        }
+        let found = self
+            .read_history(move |history| history.attempt(id))
+            .await?;
+        Ok(found.is_some_and(|it| it.runner.as_ref() == Some(name)))
+    }
+
+    /// Checks that the caller may act for a runner: only the token that registered it, or a person
+    /// with a wider scope.
+    fn require_runner_caller(&self, name: &RunnerName) -> Result<Arc<Runner>, Problem> {
+        let runner = runner::find(&self.board(), name).map_err(|it| Problem::from(&it))?;
+        if self.principal.scope() == TokenScope::Runner && runner.token != self.principal.label() {
+            return Err(Problem::from(&Refusal::StaleRunner {
+                runner: name.clone(),
+            }));
+        }
+        Ok(runner)
+    }
+}
+
+fn parse_input<T: serde::de::DeserializeOwned>(
+    verb: &str,
+    value: serde_json::Value,
+) -> Result<T, Problem> {
+    serde_json::from_value(value).map_err(|it| Problem::bad_input(verb, &it))
+}

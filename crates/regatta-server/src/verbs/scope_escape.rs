@@ -1,0 +1,203 @@
+//! Verbs of scope escapes, standing rules, and results of checks.
+
+use regatta_api::view::{CheckResultView, EscapeView, RuleMatchView, RuleView};
+use regatta_core::pattern::PathPattern;
+use regatta_core::project::{Project, RuleAction, StandingRule};
+use regatta_core::project_rules::{self, ChangedFile, RuleMatch};
+
+use regatta_core::task;
+
+use super::*;
+
+impl VerbHandler<'_> {
+    pub(super) async fn attempt_checks(&self, attempt: AttemptId) -> VerbResult {
+        if self
+            .read_history(move |history| history.attempt(attempt))
+            .await?
+            .is_none()
+        {
+            return Err(Problem::new(
+                404,
+                "no_such_attempt",
+                format!("there is no {attempt}"),
+                "see regatta status",
+            ));
+        }
+        let engine = self.engine().clone();
+        let found = run_blocking(move || engine.check_evidence(attempt)).await?;
+        let found =
+            found.map_err(|it| Problem::new(500, "io", it, "check the daemon's data directory"))?;
+        let views: Vec<CheckResultView> = found
+            .into_iter()
+            .map(|it| CheckResultView {
+                check: it.check,
+                passed: it.passed,
+                how: it.outcome,
+                output: it.output,
+                ms: it.duration_ms,
+            })
+            .collect();
+        encode_answer(self.board().revision, &views)
+    }
+
+    pub(super) async fn scope_report(&self, ask: input::ScopeReport) -> VerbResult {
+        let input::ScopeReport {
+            task,
+            attempt,
+            token,
+            finding,
+            suggested_files,
+        } = ask;
+        let finding = regatta_core::scope_escape::ScopeFinding {
+            finding,
+            suggested_files,
+        };
+        let (revision, _) = self
+            .run(Command::ReportEscape {
+                task,
+                attempt,
+                token,
+                finding,
+            })
+            .await?;
+        let task = self.task_view(task).await?.task;
+        encode_answer(revision, &EscapeView::list(std::slice::from_ref(&task)))
+    }
+
+    pub(super) async fn scope_list(&self, ask: input::ProjectFilter) -> VerbResult {
+        self.require_project(ask.project.as_ref())?;
+        let filter = TaskFilter {
+            project: ask.project,
+            ..TaskFilter::default()
+        };
+        let tasks = self
+            .read_history(move |history| history.tasks(&filter))
+            .await?;
+        encode_answer(self.board().revision, &EscapeView::list(&tasks))
+    }
+
+    pub(super) async fn scope_follow(&self, id: &str) -> VerbResult {
+        let Some((task, nth)) = regatta_core::scope_escape::parse_escape_name(id) else {
+            return Err(Problem::new(
+                400,
+                "usage",
+                format!("{id:?} is not the id of a scope escape"),
+                "an id is such as T3.1; see them: regatta scope",
+            ));
+        };
+        let found = self.read_history(move |history| history.task(task)).await?;
+        let of = found
+            .ok_or_else(|| Problem::from(&regatta_core::refusal::Refusal::NoSuchTask { task }))?;
+        let add =
+            regatta_core::scope_escape::follow_up(&of, nth).map_err(|it| Problem::from(&it))?;
+        let filter = TaskFilter {
+            project: Some(of.project.clone()),
+            ..TaskFilter::default()
+        };
+        let alias = add.alias.clone();
+        let known = self
+            .read_history(move |history| history.tasks(&filter))
+            .await?;
+        if let Some(known) = known.iter().find(|it| it.alias == alias) {
+            let words = format!("{id} already has a follow-up task, {}", known.id);
+            return Err(Problem::new(
+                409,
+                "already_exists",
+                words,
+                format!("see regatta show {}", known.id),
+            ));
+        }
+        match self
+            .run(Command::AddTask {
+                task: add,
+                assign: None,
+                how: task::AssignMode::Direct,
+            })
+            .await?
+        {
+            (revision, CommandOutcome::Task(id)) => {
+                encode_answer(revision, &self.task_view(id).await?)
+            }
+            other => Err(unexpected_outcome(&other.1)),
+        }
+    }
+
+    pub(super) fn rule_list(&self, ask: input::ProjectFilter) -> VerbResult {
+        self.require_project(ask.project.as_ref())?;
+        let board = self.board();
+        let wanted = |it: &&Arc<Project>| ask.project.as_ref().is_none_or(|name| *name == it.name);
+        let view = |it: &Arc<Project>| -> Vec<RuleView> {
+            let with = |rule: &StandingRule| RuleView {
+                project: it.name.clone(),
+                rule: rule.clone(),
+            };
+            it.settings.rule.iter().map(with).collect()
+        };
+        let views: Vec<RuleView> = board
+            .projects
+            .values()
+            .filter(wanted)
+            .flat_map(view)
+            .collect();
+        encode_answer(board.revision, &views)
+    }
+
+    pub(super) async fn rule_test(&self, ask: input::RuleTest) -> VerbResult {
+        let (project, issue_type, files) = match ask.task {
+            Some(id) => {
+                let found = self.task_view(id).await?.task;
+                (found.project, found.issue_type, found.files)
+            }
+            None => (
+                self.resolve_project(ask.project)?,
+                ask.issue_type,
+                ask.files,
+            ),
+        };
+        let board = self.board();
+        let rules = board
+            .projects
+            .get(&project)
+            .map(|it| it.settings.rule.clone())
+            .unwrap_or_default();
+        let view = |before: &str, it: &RuleMatch<'_>| RuleMatchView {
+            before: before.into(),
+            action: it.rule.action,
+            words: it.sentence(),
+        };
+        // A rule that looks for text can only warn before a start.
+        let told = |it: &RuleMatch<'_>| match (it.rule.action, &it.rule.pattern) {
+            (RuleAction::Block, Some(_)) => RuleMatchView {
+                action: RuleAction::Warn,
+                ..view("start", it)
+            },
+            _ => view("start", it),
+        };
+        let mut met: Vec<RuleMatchView> = project_rules::rules_at_start(&rules, issue_type, &files)
+            .iter()
+            .map(told)
+            .collect();
+        if let Some(line) = ask.line {
+            let added = [line];
+            // If no file is given, the line may be in any file.
+            let paths = if files.is_empty() {
+                vec!["any file"]
+            } else {
+                files.iter().map(PathPattern::as_str).collect()
+            };
+            let changed: Vec<ChangedFile<'_>> = paths
+                .into_iter()
+                .map(|path| ChangedFile {
+                    path,
+                    added: &added,
+                })
+                .collect();
+            met.extend(
+                project_rules::rules_at_landing(&rules, issue_type, &changed)
+                    .iter()
+                    .map(|it| view("landing", it)),
+            );
+        }
+        encode_answer(board.revision, &met)
+    }
+}

@@ -1,0 +1,94 @@
+//! Checks that work can be started before anything is created for it.
+
+use regatta_core::agent::{Agent, lacks_script};
+use regatta_engine::ports::agents::AgentError;
+
+use super::*;
+
+/// Returns the hint of an error about an agent, with the agent's name in the commands to type.
+pub(super) fn hint_for(name: &AgentName, error: &AgentError) -> String {
+    error.hint.replace(" NAME ", &format!(" {name} "))
+}
+
+impl VerbHandler<'_> {
+    /// Refuses the agents if none of them can be started here, because programs or keys are
+    /// missing.
+    ///
+    /// One agent that can be started is enough, because it takes all the work.
+    pub(super) async fn require_startable_agent(&self, names: &[AgentName]) -> Result<(), Problem> {
+        let board = self.board();
+        let agents: Vec<Arc<Agent>> = names
+            .iter()
+            .filter_map(|name| board.agents.get(name))
+            .cloned()
+            .collect();
+        // An agent with labels runs on runners, whose programs the daemon cannot see.
+        if agents.is_empty()
+            || agents.len() < names.len()
+            || agents.iter().any(|agent| !agent.profile.labels.is_empty())
+        {
+            return Ok(());
+        }
+        let port = self.engine().agents().clone();
+        let found = run_blocking(move || {
+            let problems = agents.iter().map(|agent| {
+                let first = port
+                    .launch_problems(&agent.runtime, &agent.profile)
+                    .into_iter()
+                    .next();
+                first.map(|(_, error)| (agent.name.clone(), error))
+            });
+            problems.collect::<Option<Vec<_>>>()
+        });
+        let Some(problems) = found.await? else {
+            return Ok(());
+        };
+        let Some((name, first)) = problems.first() else {
+            return Ok(());
+        };
+        let what = match problems.len() {
+            1 => format!("{name} cannot be started: {}", first.message),
+            many => format!(
+                "none of the {many} agents can be started; {name}: {}",
+                first.message
+            ),
+        };
+        Err(Problem::new(
+            422,
+            "no_provider",
+            what,
+            hint_for(name, first),
+        ))
+    }
+
+    /// Refuses tasks that only scripted agents could do and that have no script.
+    pub(super) fn require_scripts<'t>(
+        &self,
+        agents: &[AgentName],
+        tasks: impl Iterator<Item = (&'t str, Option<&'t AgentName>, bool)>,
+    ) -> Result<(), Problem> {
+        let board = self.board();
+        let lacking: Vec<&str> = tasks
+            .filter(|(_, assignee, has_script)| {
+                lacks_script(&board, agents, *assignee, *has_script)
+            })
+            .map(|(subject, ..)| subject)
+            .collect();
+        let Some(first) = lacking.first() else {
+            return Ok(());
+        };
+        let what = match lacking.len() {
+            1 => format!("\"{first}\" has no script, and its agent is a scripted one"),
+            many => {
+                format!(
+                    "{many} tasks have no script, and their agents are scripted ones; the first \
+                    is \"{first}\""
+                )
+            }
+        };
+        let hint = "give each task a script, as in script = [{ write = { path = \"notes.md\", text \
+                    = \"Hello\\n\" } }], \
+                    or choose another agent: regatta provider";
+        Err(Problem::new(422, "no_provider", what, hint))
+    }
+}

@@ -1,0 +1,236 @@
+//! `stop`: ends programs and commands, and answers when they have ended.
+
+use std::time::Duration;
+
+use regatta_core::attempt::Attempt;
+use regatta_core::ids::{FiringId, LandingId};
+use regatta_core::landing::LandingState;
+use regatta_core::reference::Reference;
+use regatta_engine::CommandOwner;
+
+use super::*;
+
+/// Time after the grace period in which a process tree must have ended; after that the answer names
+/// it.
+const STOP_TIMEOUT: Duration = Duration::from_secs(10);
+
+fn still_running(left: &[String]) -> Problem {
+    Problem::new(
+        500,
+        "still_running",
+        format!(
+            "still running after being told to stop: {}",
+            left.join("; ")
+        ),
+        "the stop continues; check again: regatta status; end everything: regatta down",
+    )
+}
+
+impl VerbHandler<'_> {
+    /// Stops work and answers when its process trees have ended, or reports which still run (P10).
+    pub(super) async fn stop(&self, ask: input::StopInput) -> VerbResult {
+        let reason = || "stopped by a person".to_owned();
+        let stopped = |task| Command::StopTask {
+            task,
+            reason: reason(),
+            pause: !ask.again,
+        };
+        let missions: Vec<MissionId> = match ask.id.as_deref() {
+            Some(id) => match self.resolve_reference(id, &resolve_id::STOP)? {
+                Reference::Mission(mission) => vec![mission],
+                Reference::Agent(agent) => return self.stop_agent(&agent, stopped).await,
+                Reference::Attempt(attempt) => {
+                    return self
+                        .stop_task(self.task_of_live_attempt(attempt)?, stopped)
+                        .await;
+                }
+                Reference::Task(task) => return self.stop_task(task, stopped).await,
+                Reference::Firing(firing) => return self.stop_firing(firing).await,
+                other => return Err(resolve_id::unsupported_kind(&other, "stop")),
+            },
+            None => self.board().missions.keys().copied().collect(),
+        };
+        let mut revision = self.board().revision;
+        for mission in &missions {
+            let command = if ask.drain {
+                Command::DrainMission { mission: *mission }
+            } else {
+                Command::StopMission {
+                    mission: *mission,
+                    reason: reason(),
+                }
+            };
+            // One request, several commands: each has a key of its own.
+            let key = self
+                .idempotency_key
+                .as_ref()
+                .and_then(|it| RequestKey::new(&format!("{it}/{mission}")).ok());
+            let by = self.actor.clone();
+            let one = VerbHandler {
+                shared: self.shared,
+                principal: self.principal.clone(),
+                actor: by,
+                idempotency_key: key,
+                precondition: None,
+            };
+            revision = one.run(command).await?.0;
+        }
+        if !ask.drain {
+            self.wait_until_stopped(|_, mission| {
+                mission.is_some_and(|mission| missions.contains(&mission))
+            })
+            .await?;
+            self.end_commands_after_landings(&missions).await?;
+        }
+        encode_answer(revision, &missions)
+    }
+
+    /// Stops a task. If the task has landed, ends the commands that run after its landing.
+    async fn stop_task(&self, task: TaskId, stop: impl Fn(TaskId) -> Command) -> VerbResult {
+        let landed = !self.board().tasks.contains_key(&task);
+        if landed && self.end_commands(CommandOwner::Landed(task)).await? {
+            return encode_answer(self.board().revision, &self.task_view(task).await?);
+        }
+        let answered = self.run_on_task(task, stop(task)).await?;
+        self.wait_until_stopped(|other, _| other == task).await?;
+        Ok(answered)
+    }
+
+    /// Ends the command of a hook.
+    async fn stop_firing(&self, firing: FiringId) -> VerbResult {
+        if !self.end_commands(CommandOwner::Firing(firing)).await? {
+            let what = format!("no command runs for {firing}");
+            return Err(Problem::new(
+                404,
+                "no_such_firing",
+                what,
+                "see which ran: regatta hook log",
+            ));
+        }
+        encode_answer(self.board().revision, &firing)
+    }
+
+    /// Ends the commands that run for `owner`; returns whether there were any.
+    async fn end_commands(&self, owner: CommandOwner) -> Result<bool, Problem> {
+        let engine = self.engine().clone();
+        match run_blocking(move || engine.end_commands(owner)).await? {
+            None => Ok(false),
+            Some(left) if left.is_empty() => Ok(true),
+            Some(left) => Err(still_running(&left)),
+        }
+    }
+
+    /// Ends the commands that run because a task of these missions landed.
+    async fn end_commands_after_landings(&self, missions: &[MissionId]) -> Result<(), Problem> {
+        for task in self.engine().tasks_with_landing_commands() {
+            let mission = self
+                .read_history(move |history| history.task(task))
+                .await?
+                .and_then(|task| task.mission);
+            if mission.is_some_and(|mission| missions.contains(&mission)) {
+                self.end_commands(CommandOwner::Landed(task)).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits until the attempts and the trials that are being stopped have ended. Returns an error
+    /// with those that have not ended in time.
+    async fn wait_until_stopped(
+        &self,
+        is_meant: impl Fn(TaskId, Option<MissionId>) -> bool,
+    ) -> Result<(), Problem> {
+        let patience = self.engine().stop_grace() + STOP_TIMEOUT;
+        let deadline = tokio::time::Instant::now() + patience;
+        let mut bell = self.shared.event_fanout.watch_board();
+        loop {
+            bell.mark_unchanged();
+            let board = self.board();
+            let attempts = board
+                .attempts
+                .values()
+                .filter(|attempt| attempt.stopping.is_some());
+            let attempts = attempts.filter(|attempt| is_meant(attempt.task, attempt.mission));
+            let is_stopped = |id: &LandingId| {
+                let landing = board.landings.get(id);
+                landing.is_some_and(|landing| {
+                    landing.held.is_some() && is_meant(landing.task, landing.mission)
+                })
+            };
+            // Also a trial of another landing, if a stopped landing is merged into it.
+            let trials = board
+                .landings
+                .values()
+                .filter(|landing| matches!(landing.state, LandingState::Trying { .. }));
+            let trials = trials.filter(|landing| landing.trial_landings().iter().any(is_stopped));
+            let trials = trials.map(|landing| {
+                format!(
+                    "the checks of {} in the queue ({})",
+                    landing.task, landing.id
+                )
+            });
+            let left: Vec<String> = attempts
+                .map(|attempt| self.attempt_label(attempt))
+                .chain(trials)
+                .collect();
+            if left.is_empty() {
+                return Ok(());
+            }
+            tokio::select! {
+                changed = bell.changed() => if changed.is_err() { return Err(still_running(&left)) },
+                () = tokio::time::sleep_until(deadline) => return Err(still_running(&left)),
+            }
+        }
+    }
+
+    /// Returns the name of an attempt with the command that runs for it.
+    fn attempt_label(&self, attempt: &Attempt) -> String {
+        let commands = self.engine().commands_of_attempt(attempt.id);
+        let named = format!("{} on {}", attempt.label(), attempt.task);
+        if commands.is_empty() {
+            named
+        } else {
+            format!("{named} ({})", commands.join(", "))
+        }
+    }
+
+    /// Stops the tasks of an agent. A team's session is stopped with its team.
+    async fn stop_agent(&self, agent: &AgentName, stop: impl Fn(TaskId) -> Command) -> VerbResult {
+        let board = self.board();
+        agent::find(&board, agent).map_err(|refusal| Problem::from(&refusal))?;
+        let own = board
+            .attempts
+            .values()
+            .filter(|it| it.agent == *agent && it.session_of.is_none());
+        let tasks: Vec<TaskId> = own.map(|it| it.task).collect();
+        if tasks.is_empty() {
+            let what = format!("{agent} has no running task");
+            return Err(Problem::new(
+                404,
+                "no_such_attempt",
+                what,
+                "see what runs: regatta status",
+            ));
+        }
+        let mut revision = board.revision;
+        for task in &tasks {
+            // One request, several commands: each has a key of its own.
+            let key = self
+                .idempotency_key
+                .as_ref()
+                .and_then(|it| RequestKey::new(&format!("{it}/{task}")).ok());
+            let by = self.actor.clone();
+            let one = VerbHandler {
+                shared: self.shared,
+                principal: self.principal.clone(),
+                actor: by,
+                idempotency_key: key,
+                precondition: None,
+            };
+            revision = one.run(stop(*task)).await?.0;
+        }
+        self.wait_until_stopped(|task, _| tasks.contains(&task))
+            .await?;
+        encode_answer(revision, &tasks)
+    }
+}

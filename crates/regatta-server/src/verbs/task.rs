@@ -1,0 +1,530 @@
+//! Verbs of tasks and missions.
+
+use regatta_core::reference::Reference;
+
+use regatta_core::task;
+
+use super::*;
+use crate::event_fanout::{PollPermit, WaitingPoller};
+
+/// Counts a waiting poll while it waits.
+struct WaitingPoll<'a>(&'a ServerState);
+
+impl WaitingPoll<'_> {
+    fn count(shared: &ServerState, wait_ms: u64) -> Option<WaitingPoll<'_>> {
+        (wait_ms > 0).then(|| {
+            shared
+                .metrics
+                .waiting_polls
+                .fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            WaitingPoll(shared)
+        })
+    }
+}
+
+impl Drop for WaitingPoll<'_> {
+    fn drop(&mut self) {
+        self.0
+            .metrics
+            .waiting_polls
+            .fetch_sub(1, std::sync::atomic::Ordering::Relaxed);
+    }
+}
+
+impl VerbHandler<'_> {
+    pub(super) async fn task_add(&self, ask: input::TaskAdd) -> VerbResult {
+        let project = self.resolve_project(ask.project)?;
+        let add = task::AddTask {
+            project,
+            subject: ask.subject,
+            description: ask.description,
+            issue_type: ask.issue_type,
+            files: ask.files,
+            validation: ask.validation,
+            blocked_by: ask.blocked_by,
+            priority: ask.priority,
+            expects: ask.expects,
+            effort: ask.effort,
+            model: None,
+            provider: ask.provider,
+            script: ask.script.map(|it| it.to_string()),
+            ratchet: ask.ratchet,
+            alias: ask.alias,
+            backlog: ask.backlog,
+        };
+        let (assign, how) = (ask.assign, ask.how);
+        let command = match self.led_mission() {
+            Some(mission) => Command::AddChild {
+                mission,
+                task: add,
+                assign,
+                how,
+            },
+            None => Command::AddTask {
+                task: add,
+                assign,
+                how,
+            },
+        };
+        match self.run(command).await? {
+            (revision, CommandOutcome::Task(id)) => {
+                encode_answer(revision, &self.task_view(id).await?)
+            }
+            other => Err(unexpected_outcome(&other.1)),
+        }
+    }
+
+    pub(super) async fn task_list(&self, ask: input::TaskList) -> VerbResult {
+        self.require_project(ask.project.as_ref())?;
+        let mission = ask
+            .mission
+            .as_deref()
+            .map(parse_id::<MissionId>)
+            .transpose()?;
+        let all = ask.all || ask.status.iter().any(|it| it.is_terminal());
+        let statuses = match (ask.status.is_empty(), all) {
+            (false, _) => ask.status,
+            (true, true) => vec![],
+            (true, false) => task::TaskStatus::ALL
+                .into_iter()
+                .filter(|it| !it.is_terminal())
+                .collect(),
+        };
+        let filter = TaskFilter {
+            project: ask.project,
+            mission,
+            statuses,
+            after: None,
+            limit: ask.limit,
+        };
+        let tasks = self
+            .read_history(move |history| history.tasks(&filter))
+            .await?;
+        let (board, _now) = (self.board(), self.engine().now());
+        let views: Vec<TaskView> = tasks
+            .iter()
+            .map(|it| {
+                self.task_view_with_liveness(&board, board.tasks.get(&it.id).map_or(it, |it| it))
+            })
+            .collect();
+        encode_answer(board.revision, &views)
+    }
+
+    pub(super) async fn task_set(&self, ask: input::TaskSet) -> VerbResult {
+        let edit = task::EditTask {
+            script: ask.script.map(|it| it.to_string()).or(ask.edit.script),
+            ..ask.edit
+        };
+        self.run_on_task(
+            ask.task,
+            Command::EditTask {
+                task: ask.task,
+                edit,
+            },
+        )
+        .await
+    }
+
+    pub(super) async fn task_explore(&self, task: TaskId) -> VerbResult {
+        match self.run(Command::Explore { task }).await? {
+            (revision, CommandOutcome::Task(id)) => {
+                encode_answer(revision, &self.task_view(id).await?)
+            }
+            other => Err(unexpected_outcome(&other.1)),
+        }
+    }
+
+    pub(super) async fn task_poll(&self, ask: input::TaskPoll) -> VerbResult {
+        self.require_project(ask.project.as_ref())?;
+        let deadline = deadline(ask.wait_ms);
+        let by = Actor::Agent(ask.agent.clone());
+        let poll = PollRequest {
+            agent: ask.agent,
+            project: ask.project,
+            mission: None,
+            task: None,
+            lease_ms: ask.lease_ms,
+            no_workspace: !ask.workspace,
+            by_hand: ask.by_hand,
+        };
+        let hub = &self.shared.event_fanout;
+        let mut waiting = WaitingPoller {
+            changes: hub.watch_work(),
+            engine: self.engine(),
+            poll,
+            deadline,
+        };
+        let _counted = WaitingPoll::count(self.shared, ask.wait_ms);
+        let mut leave = None;
+        loop {
+            waiting.changes.mark_unchanged();
+            let asked = self
+                .run_as(by.clone(), Command::Poll(waiting.poll.clone()))
+                .await;
+            leave.take().into_iter().for_each(PollPermit::mark_used);
+            match asked? {
+                (revision, CommandOutcome::Polled(Some(grant))) => {
+                    let workspace = self.workspace_of(grant.attempt).await;
+                    let task = self.task_view(grant.task).await?;
+                    return encode_answer(
+                        revision,
+                        &GrantedAttempt {
+                            attempt: grant.attempt,
+                            token: grant.token,
+                            bearer: self
+                                .shared
+                                .tokens
+                                .minter()
+                                .attempt_token(grant.attempt, grant.token),
+                            task,
+                            workspace,
+                        },
+                    );
+                }
+                (revision, _) => match hub.wait_for_poll_permit(&mut waiting, |_| false).await {
+                    None => return encode_answer(revision, &None::<GrantedAttempt>),
+                    Some(got) => leave = got,
+                },
+            }
+        }
+    }
+
+    /// Returns the workspace of an attempt, and creates it if that has not happened yet.
+    pub(super) async fn workspace_of(&self, id: AttemptId) -> Option<String> {
+        if self
+            .board()
+            .attempts
+            .get(&id)
+            .is_some_and(|it| it.no_workspace)
+        {
+            return None;
+        }
+        let engine = self.engine().clone();
+        match run_blocking(move || engine.workspace_of(id)).await.ok()? {
+            Ok(path) => path.map(|it| it.to_string_lossy().into_owned()),
+            Err(error) => {
+                tracing::warn!(attempt = %id, "could not create a workspace: {error}");
+                None
+            }
+        }
+    }
+
+    pub(super) async fn mission_start(&self, ask: input::MissionStart) -> VerbResult {
+        let (_, mission, _) = self.start_mission(ask).await?;
+        self.mission_show(&mission.to_string()).await
+    }
+
+    /// Starts a mission. Returns the revision and the ids of the mission and its tasks.
+    pub(super) async fn start_mission(
+        &self,
+        ask: input::MissionStart,
+    ) -> Result<(u64, MissionId, Vec<TaskId>), Problem> {
+        let project = self.resolve_project(ask.project.clone())?;
+        self.require_startable_agent(&ask.agents).await?;
+        let board = self.board();
+        let planned = ask.tasks.iter().map(|it| {
+            (
+                &*it.task.subject,
+                it.task.assign.as_ref(),
+                it.task.script.is_some(),
+            )
+        });
+        self.require_scripts(&ask.agents, planned)?;
+        // Tasks on the board may be of many kinds, so one that an agent can do is enough.
+        let adopted = || ask.adopt.iter().filter_map(|id| board.tasks.get(id));
+        if ask.tasks.is_empty() && adopted().all(|it| it.script.is_none()) {
+            self.require_scripts(
+                &ask.agents,
+                adopted().map(|it| (&*it.subject, it.assignee.as_ref(), false)),
+            )?;
+        }
+        let serial = self.serial_packages(&project, &ask).await?;
+        let tasks = ask
+            .tasks
+            .into_iter()
+            .map(|it| PlannedTask {
+                after: it.after,
+                assign: it.task.assign,
+                task: task::AddTask {
+                    project: project.clone(),
+                    subject: it.task.subject,
+                    description: it.task.description,
+                    issue_type: it.task.issue_type,
+                    files: it.task.files,
+                    validation: it.task.validation,
+                    blocked_by: vec![],
+                    priority: it.task.priority,
+                    expects: it.task.expects,
+                    effort: it.task.effort,
+                    model: None,
+                    provider: it.task.provider,
+                    script: it.task.script.map(|it| it.to_string()),
+                    ratchet: it.task.ratchet,
+                    alias: it.task.alias,
+                    backlog: false,
+                },
+            })
+            .collect();
+        let mission = mission::StartMission {
+            project,
+            title: ask.title,
+            agents: ask.agents,
+            team: ask.team,
+            max_workers: ask.max_workers,
+            mode: ask.mode,
+            isolate: ask.isolate,
+            wave_commits: ask.wave_commits,
+            serial,
+            budget: ask.budget,
+        };
+        match self
+            .run(Command::StartMission {
+                mission,
+                tasks,
+                adopt: ask.adopt,
+            })
+            .await?
+        {
+            (revision, CommandOutcome::Mission { mission, tasks }) => {
+                Ok((revision, mission, tasks))
+            }
+            other => Err(unexpected_outcome(&other.1)),
+        }
+    }
+
+    /// Returns the packages that these tasks touch and in which only one task may work at a time.
+    pub(super) async fn serial_packages(
+        &self,
+        name: &ProjectName,
+        ask: &input::MissionStart,
+    ) -> Result<Vec<PathPattern>, Problem> {
+        let board = self.board();
+        let Some(project) = board.projects.get(name) else {
+            return Ok(vec![]);
+        };
+        let adopted = ask
+            .adopt
+            .iter()
+            .filter_map(|it| board.tasks.get(it))
+            .flat_map(|it| &it.files);
+        let files: Vec<PathPattern> = ask
+            .tasks
+            .iter()
+            .flat_map(|it| &it.task.files)
+            .chain(adopted)
+            .cloned()
+            .collect();
+        let (git, repo) = (
+            self.engine().git().clone(),
+            ProjectRepo::from_project(project),
+        );
+        let set = project.settings.run.serial_packages.clone();
+        let found = run_blocking(move || {
+            let paths = git.paths_at_tip(&repo).map_err(problem_from_git)?;
+            manifest::serial_packages(paths.iter().map(String::as_str), &set).map_err(|it| {
+                Problem::new(
+                    422,
+                    "invalid",
+                    it.to_string(),
+                    "fix serial_packages under [run] in regatta.toml",
+                )
+            })
+        });
+        Ok(found
+            .await??
+            .into_iter()
+            .filter(|it| files.iter().any(|has| has.overlaps(it)))
+            .collect())
+    }
+
+    pub(super) async fn mission_show(&self, id: &str) -> VerbResult {
+        let id: MissionId = parse_id(id)?;
+        let found = self
+            .read_history(move |history| {
+                let filter = TaskFilter {
+                    mission: Some(id),
+                    ..TaskFilter::default()
+                };
+                Ok((history.mission(id)?, history.tasks(&filter)?))
+            })
+            .await?;
+        let (Some((stored, _)), tasks) = found else {
+            return Err(Problem::from(
+                &regatta_core::refusal::Refusal::NoSuchMission { mission: id },
+            ));
+        };
+        let (board, _now) = (self.board(), self.engine().now());
+        let outlook = schedule::outlook(&board, id);
+        let running = board.missions.contains_key(&id);
+        let view = MissionView {
+            mission: board.missions.get(&id).map_or(stored, |it| (**it).clone()),
+            running,
+            outlook,
+            settled: !running || outlook.is_settled(),
+            // A task that ended after the history was read is shown as the history had it.
+            tasks: tasks
+                .iter()
+                .map(|it| {
+                    self.task_view_with_liveness(
+                        &board,
+                        board.tasks.get(&it.id).map_or(it, |it| it),
+                    )
+                })
+                .collect(),
+        };
+        encode_answer(board.revision, &view)
+    }
+
+    /// Returns a task's history so far, from the event log.
+    async fn task_timeline(
+        &self,
+        id: TaskId,
+    ) -> Result<regatta_core::task_timeline::TaskTimeline, Problem> {
+        let (shared, until) = (self.shared.clone(), self.board().revision);
+        let told = run_blocking(move || {
+            shared
+                .timeline_reader
+                .timeline(&**shared.engine.history(), id, until)
+        })
+        .await?;
+        Ok(told
+            .map_err(|it| problem_from_failure(CommandFailure::Store(it)))?
+            .with_totals_until(self.engine().now().unix_ms))
+    }
+
+    pub(super) async fn why(&self, id: &str) -> VerbResult {
+        let found = self.resolve_reference(id, &resolve_id::WHY)?;
+        if let Reference::Agent(name) = &found {
+            let board = self.board();
+            let agent = agent::find(&board, name).map_err(|refusal| Problem::from(&refusal))?;
+            return encode_answer(
+                board.revision,
+                &AgentWhyView::new(&board, agent, self.engine().now()),
+            );
+        }
+        let about = self.task_of_reference(&found, "why").await?;
+        let mut task = self
+            .task_view(about)
+            .await?
+            .with_gates(&self.board(), self.engine().now());
+        task.life = Some(self.task_timeline(task.task.id).await?);
+        let clear = WhyView::passed_conditions(&self.board(), &task, self.engine().now());
+        let id = task.task.id;
+        let attempts = self
+            .read_history(move |history| history.attempts_of(id))
+            .await?;
+        let past = attempts
+            .iter()
+            .map(|it| {
+                let text = match &it.end {
+                    Some(end) if end.detail.is_empty() => {
+                        format!("{}: {}", it.label(), end.cause.label())
+                    }
+                    Some(end) => format!("{} ended: {}", it.label(), end.detail),
+                    None => format!("{} is running", it.label()),
+                };
+                let failed_check = it
+                    .end
+                    .as_ref()
+                    .is_some_and(|end| end.cause == regatta_core::attempt::AttemptCause::Invalid);
+                TaskHistoryView {
+                    attempt: it.id,
+                    wall: it.started_unix_ms,
+                    text,
+                    failed_check,
+                }
+            })
+            .collect();
+        let commands = match task.task.attempt {
+            Some(attempt) => self.engine().commands_of_attempt(attempt),
+            None => self.engine().trial_commands_of_task(task.task.id),
+        };
+        encode_answer(
+            self.board().revision,
+            &WhyView {
+                task,
+                past,
+                clear,
+                commands,
+            },
+        )
+    }
+
+    /// Returns the path of a task's unfinished work on this machine, if there is any.
+    fn unfinished_workspace(&self, task: &task::Task) -> Option<String> {
+        let board = self.board();
+        let live = task
+            .attempt
+            .and_then(|it| board.attempts.get(&it))
+            .map(|it| it.workspace());
+        let of = live.or_else(|| task.resume.as_ref().map(|it| it.workspace))?;
+        let path = self.engine().git().workspace_path(
+            &ProjectRepo::from_project(board.projects.get(&task.project)?),
+            of,
+        );
+        path.is_dir().then(|| path.to_string_lossy().into_owned())
+    }
+
+    /// Returns the commit that now stands for a task's landed commit, if it is another one. Only a
+    /// rebase onto a remote's trunk causes that, so only projects that push are checked.
+    async fn rebased_commit(
+        &self,
+        task: &task::Task,
+    ) -> Result<Option<regatta_core::ids::CommitId>, Problem> {
+        let project = self.board().projects.get(&task.project).cloned();
+        let pushes = project.filter(|it| it.settings.landing.push.is_some());
+        let (Some(project), Some(landed)) = (pushes, task.landed.clone()) else {
+            return Ok(None);
+        };
+        let (git, repo, commit) = (
+            self.engine().git().clone(),
+            ProjectRepo::from_project(&project),
+            landed.clone(),
+        );
+        let found = run_blocking(move || git.current_commit_of(&repo, &commit)).await?;
+        // An unreachable repository does not prevent the task from being shown.
+        Ok(found.ok().flatten().filter(|it| *it != landed))
+    }
+
+    pub(super) async fn show(&self, id: &str) -> VerbResult {
+        let board = self.board();
+        match self.resolve_reference(id, &resolve_id::SHOW)? {
+            Reference::Agent(name) => {
+                let agent =
+                    agent::find(&board, &name).map_err(|refusal| Problem::from(&refusal))?;
+                encode_answer(board.revision, &self.agent_view(&board, agent).await?)
+            }
+            Reference::Attempt(attempt) => {
+                let found = self
+                    .read_history(move |history| history.attempt(attempt))
+                    .await?;
+                encode_answer(
+                    board.revision,
+                    &without_token(&found.ok_or_else(|| resolve_id::no_such_attempt(attempt))?),
+                )
+            }
+            Reference::Mission(mission) => self.mission_show(&mission.to_string()).await,
+            Reference::Approval(id) => match self.find_approval(id).await? {
+                Some(found) => encode_answer(board.revision, &found),
+                None => Err(resolve_id::no_such_request(id)),
+            },
+            Reference::Task(task) => {
+                let mut view = self
+                    .task_view(task)
+                    .await?
+                    .with_gates(&board, self.engine().now());
+                view.attempts = self
+                    .read_history(move |history| history.attempts_of(task))
+                    .await?
+                    .iter()
+                    .map(without_token)
+                    .collect();
+                view.workspace = self.unfinished_workspace(&view.task);
+                view.now_as = self.rebased_commit(&view.task).await?;
+                view.life = Some(self.task_timeline(task).await?);
+                encode_answer(board.revision, &view)
+            }
+            other => Err(resolve_id::unsupported_kind(&other, "show")),
+        }
+    }
+}

@@ -1,0 +1,228 @@
+//! Sign-in of a browser: a one-time code is exchanged for a session.
+//!
+//! The holder of a token asks for a code (`regatta open`) and opens the page with the code behind
+//! the `#`, which no browser sends to a server. The page posts the code here and gets the two
+//! halves of a session with the rights of the token.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use axum::extract::{Request, State};
+use axum::http::{HeaderMap, HeaderValue, header};
+use axum::response::{IntoResponse, Response};
+use regatta_api::Problem;
+use serde::Deserialize;
+use subtle::ConstantTimeEq;
+
+use crate::listen::ConnectionOrigin;
+use crate::tokens::browser_session::{BrowserSession, SESSION_LIFETIME_MS};
+use crate::tokens::{self, Principal};
+use crate::{ProblemResponse, ServerState};
+
+/// Lifetime of a code.
+pub(crate) const CODE_LIFETIME: Duration = Duration::from_secs(600);
+/// Maximum number of unused codes.
+const MAX_UNUSED_CODES: usize = 64;
+/// Letters that cannot be confused with each other.
+const CODE_ALPHABET: &[u8; 32] = b"abcdefghijkmnpqrstuvwxyz23456789";
+
+struct SignInCode {
+    text: String,
+    principal: Principal,
+    person: String,
+    expires_at: Instant,
+}
+
+/// The unused codes.
+#[derive(Default)]
+pub(crate) struct SignInCodes {
+    unused: Mutex<Vec<SignInCode>>,
+}
+
+impl SignInCodes {
+    /// Creates a code. It is short enough to be typed, and nobody can guess 80 bits in ten minutes.
+    pub(crate) fn create(
+        &self,
+        visitor: Principal,
+        person: String,
+        now: Instant,
+    ) -> std::io::Result<String> {
+        let text: String = tokens::random_bytes()?[..16]
+            .iter()
+            .map(|it| char::from(CODE_ALPHABET[usize::from(*it) % CODE_ALPHABET.len()]))
+            .collect();
+        let mut given = self.unused.lock().unwrap_or_else(PoisonError::into_inner);
+        given.retain(|it| it.expires_at > now);
+        if given.len() == MAX_UNUSED_CODES {
+            given.remove(0);
+        }
+        given.push(SignInCode {
+            text: text.clone(),
+            principal: visitor,
+            person,
+            expires_at: now + CODE_LIFETIME,
+        });
+        Ok(text)
+    }
+
+    /// Returns the holder of a code and removes the code, because it works only once.
+    fn redeem(&self, text: &str, now: Instant) -> Option<(Principal, String)> {
+        let mut given = self.unused.lock().unwrap_or_else(PoisonError::into_inner);
+        given.retain(|it| it.expires_at > now);
+        let at = given
+            .iter()
+            .position(|it| bool::from(it.text.as_bytes().ct_eq(text.as_bytes())))?;
+        let code = given.remove(at);
+        Some((code.principal, code.person))
+    }
+}
+
+#[derive(Deserialize)]
+struct SignInInput {
+    code: String,
+}
+
+/// Handles `POST /enter {"code": …}`: sets a cookie, and returns the key that belongs to it.
+pub(crate) async fn sign_in(
+    State(shared): State<Arc<ServerState>>,
+    request: Request,
+) -> Result<Response, ProblemResponse> {
+    let origin = request
+        .extensions()
+        .get::<ConnectionOrigin>()
+        .copied()
+        .ok_or_else(tokens::no_token)?;
+    let secure = is_secure(origin, request.headers());
+    // The router has already limited the body.
+    let body = axum::body::to_bytes(request.into_body(), 4_096)
+        .await
+        .unwrap_or_default();
+    let shown: Option<SignInInput> = serde_json::from_slice(&body).ok();
+    let found = shown.and_then(|it| shared.sign_in_codes.redeem(it.code.trim(), Instant::now()));
+    let Some((visitor, person)) = found else {
+        shared.metrics.record_rejection("bad_code");
+        return Err(Problem::new(
+            401,
+            "bad_code",
+            "the code was already used, or has expired after ten minutes",
+            "ask for a new one: regatta open",
+        )
+        .into());
+    };
+    let pass = shared
+        .tokens
+        .create_session(&visitor, &person, shared.engine.now().unix_ms);
+    let BrowserSession { cookie, key } = pass.ok_or_else(tokens::no_token)?;
+    crate::verbs::audit_other_write(&shared, &visitor, origin, ("enter", "a browser"));
+    let text = format!(
+        "{}={cookie}; Path=/; Max-Age={}; HttpOnly; SameSite=Strict{}",
+        cookie_name(origin),
+        SESSION_LIFETIME_MS / 1000,
+        if secure { "; Secure" } else { "" }
+    );
+    let mut response =
+        axum::Json(serde_json::json!({ "key": key, "scope": visitor.scope() })).into_response();
+    let cookie = HeaderValue::from_str(&text).map_err(|_| tokens::no_token())?;
+    response.headers_mut().insert(header::SET_COOKIE, cookie);
+    response
+        .headers_mut()
+        .insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    Ok(response)
+}
+
+/// Returns whether the browser uses TLS, to us or to a proxy in front of us.
+fn is_secure(origin: ConnectionOrigin, headers: &HeaderMap) -> bool {
+    let said = headers
+        .get(header::ORIGIN)
+        .and_then(|it| it.to_str().ok())
+        .unwrap_or_default();
+    matches!(
+        origin,
+        ConnectionOrigin::Address {
+            is_secure: true,
+            ..
+        }
+    ) || said.starts_with("https://")
+}
+
+/// Returns the name of the cookie. Cookies ignore ports, and each daemon on a machine needs its
+/// own.
+fn cookie_name(origin: ConnectionOrigin) -> String {
+    match origin {
+        ConnectionOrigin::Address { local: at, .. } => format!("regatta-{}", at.port()),
+        ConnectionOrigin::Socket { .. } => "regatta".into(),
+    }
+}
+
+/// Returns the two halves of a session in a request.
+pub(crate) fn session_in_request(
+    origin: ConnectionOrigin,
+    headers: &HeaderMap,
+) -> Option<(String, String)> {
+    let key = headers.get("x-regatta-page")?.to_str().ok()?;
+    let name = cookie_name(origin);
+    let all = headers
+        .get_all(header::COOKIE)
+        .iter()
+        .filter_map(|it| it.to_str().ok())
+        .flat_map(|it| it.split(';'));
+    let mut own = all
+        .filter_map(|it| it.trim().split_once('='))
+        .filter(|it| it.0 == name);
+    own.next().map(|it| (it.1.to_owned(), key.to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn s1_a_code_works_once_and_until_it_expires() {
+        let (codes, now) = (SignInCodes::default(), Instant::now());
+        let one = codes.create(Principal::Owner, "ann".into(), now).unwrap();
+        let two = codes.create(Principal::Owner, "bob".into(), now).unwrap();
+        assert_ne!(one, two);
+        assert_eq!(codes.redeem("", now), None);
+        assert_eq!(codes.redeem(&one[..15], now), None);
+        assert_eq!(
+            codes.redeem(&one, now),
+            Some((Principal::Owner, "ann".into()))
+        );
+        assert_eq!(codes.redeem(&one, now), None);
+        assert_eq!(codes.redeem(&two, now + CODE_LIFETIME), None);
+        let first = codes.create(Principal::Owner, "x".into(), now).unwrap();
+        for _ in 0..MAX_UNUSED_CODES {
+            codes.create(Principal::Owner, "x".into(), now).unwrap();
+        }
+        assert_eq!(
+            codes.redeem(&first, now),
+            None,
+            "the oldest of too many codes is dropped"
+        );
+    }
+
+    #[test]
+    fn browser_session_is_read_from_the_cookie_of_its_port() {
+        let at = |port: u16| ConnectionOrigin::Address {
+            peer: "127.0.0.1:9".parse().unwrap(),
+            local: format!("127.0.0.1:{port}").parse().unwrap(),
+            is_secure: false,
+        };
+        let mut headers = HeaderMap::new();
+        headers.insert(
+            header::COOKIE,
+            "a=b; regatta-77=one; regatta-78=two".parse().unwrap(),
+        );
+        assert_eq!(
+            session_in_request(at(77), &headers),
+            None,
+            "the cookie alone is not enough"
+        );
+        headers.insert("x-regatta-page", "key".parse().unwrap());
+        assert_eq!(
+            session_in_request(at(78), &headers),
+            Some(("two".into(), "key".into()))
+        );
+        assert_eq!(session_in_request(at(79), &headers), None);
+    }
+}

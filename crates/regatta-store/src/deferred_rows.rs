@@ -1,0 +1,351 @@
+//! Rows that are written later than their events.
+//!
+//! The events alone make a commit durable: rows are the result of folding the events into the
+//! board, and can be computed again (D4). Under load a row changes several times within a few
+//! commits, so its writing is deferred until many rows can be written at once. With little load it
+//! is never deferred. The `meta` row says up to which event the rows are written. A reader of rows
+//! has the deferred ones written first. When a killed store is opened, they are computed from the
+//! events.
+
+use std::path::Path;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::{Acquire, Release};
+use std::sync::{Mutex, PoisonError};
+
+use regatta_core::board::{BoardMeta, Rows};
+use regatta_engine::ports::store::StoreBatch;
+use rusqlite::{Connection, TransactionBehavior};
+
+use crate::errors::StoreFault;
+use crate::{commit, load};
+
+/// The limits of deferred rows.
+#[derive(Clone, Copy, Debug)]
+pub struct DeferralLimits {
+    /// A commit that changes fewer rows than this writes them together with all deferred rows.
+    pub min_rows_to_defer: usize,
+    /// The number of rows that may be deferred.
+    pub max_deferred_rows: usize,
+}
+
+impl DeferralLimits {
+    /// The rows of a commit of a few callers are never deferred. Writing the largest number takes
+    /// about as long as two commits.
+    pub const DEFAULT: DeferralLimits = DeferralLimits {
+        min_rows_to_defer: 24,
+        max_deferred_rows: 512,
+    };
+}
+
+/// The largest number of events whose rows may be deferred. It limits the events that are folded
+/// again after a crash, even if only few rows change repeatedly.
+const MAX_DEFERRED_EVENTS: u64 = 4_096;
+
+/// The rows that are deferred.
+#[derive(Debug)]
+pub(crate) struct DeferredRows {
+    limits: DeferralLimits,
+    pub(crate) rows: Rows,
+    /// The revision up to which rows are written, and the board's counters including the deferred
+    /// rows.
+    written_up_to: Option<(u64, BoardMeta)>,
+}
+
+impl DeferredRows {
+    pub(crate) fn new(limits: DeferralLimits) -> DeferredRows {
+        DeferredRows {
+            limits,
+            rows: Rows::new(),
+            written_up_to: None,
+        }
+    }
+
+    /// Returns whether the rows of a commit may be deferred in addition to the present ones.
+    pub(crate) fn can_defer(&self, batch: &StoreBatch) -> bool {
+        let changed = batch.rows.len();
+        changed >= self.limits.min_rows_to_defer
+            && self.rows.len() + changed <= self.limits.max_deferred_rows
+            && batch.meta.revision - self.written_revision(batch.base_revision)
+                <= MAX_DEFERRED_EVENTS
+    }
+
+    /// Returns the revision up to which rows are written, in a store that is at `revision`.
+    pub(crate) fn written_revision(&self, revision: u64) -> u64 {
+        self.written_up_to.map_or(revision, |it| it.0)
+    }
+
+    /// Defers the rows of a durable commit.
+    pub(crate) fn defer(&mut self, batch: &StoreBatch) {
+        self.written_up_to = Some((self.written_revision(batch.base_revision), batch.meta));
+        self.rows.extend(
+            batch
+                .rows
+                .iter()
+                .map(|(key, row)| (key.clone(), row.clone())),
+        );
+    }
+
+    /// Clears the list after all rows are written.
+    pub(crate) fn clear(&mut self) {
+        self.rows.clear();
+        self.written_up_to = None;
+    }
+}
+
+/// The only connection that writes, with its deferred rows.
+#[derive(Debug)]
+pub(crate) struct StoreWriter {
+    pub(crate) connection: Connection,
+    json_buffer: Vec<u8>,
+    deferred: DeferredRows,
+}
+
+impl StoreWriter {
+    pub(crate) fn new(connection: Connection, lag: DeferralLimits) -> StoreWriter {
+        StoreWriter {
+            connection,
+            json_buffer: Vec::with_capacity(4096),
+            deferred: DeferredRows::new(lag),
+        }
+    }
+
+    pub(crate) fn commit(&mut self, batch: &StoreBatch, path: &Path) -> Result<(), StoreFault> {
+        commit::commit_batch(
+            &mut self.connection,
+            &mut self.json_buffer,
+            batch,
+            &mut self.deferred,
+            path,
+        )
+    }
+
+    pub(crate) fn has_deferred_rows(&self) -> bool {
+        self.deferred.written_up_to.is_some()
+    }
+
+    /// Writes the deferred rows.
+    pub(crate) fn write_deferred_rows(&mut self, path: &Path) -> Result<(), StoreFault> {
+        if let Some((_, meta)) = self.deferred.written_up_to {
+            let change = self
+                .connection
+                .transaction_with_behavior(TransactionBehavior::Immediate)?;
+            commit::check_revision(&change, meta.revision, &self.deferred, path)?;
+            commit::write_rows(&change, &mut self.json_buffer, &self.deferred.rows, &meta)?;
+            let committed = change.commit();
+            let kept = || commit::revisions(&self.connection).is_ok_and(|it| it.1 == meta.revision);
+            if committed.is_ok() || kept() {
+                self.deferred.clear();
+            }
+            committed?;
+        }
+        Ok(())
+    }
+}
+
+/// The writing side, shared by the writer and the readers. It is removed when the store is closed.
+#[derive(Debug)]
+pub(crate) struct SharedWriter {
+    writer: Mutex<Option<StoreWriter>>,
+    /// True if rows are deferred. Readers check it so that they wait for a commit only if
+    /// necessary.
+    has_deferred_rows: AtomicBool,
+}
+
+impl SharedWriter {
+    pub(crate) fn new(writing: StoreWriter) -> SharedWriter {
+        SharedWriter {
+            writer: Mutex::new(Some(writing)),
+            has_deferred_rows: AtomicBool::new(false),
+        }
+    }
+
+    pub(crate) fn has_deferred_rows(&self) -> bool {
+        self.has_deferred_rows.load(Acquire)
+    }
+
+    /// Runs `work` with the writing side. Returns `None` if the store is closed; then all rows are
+    /// written.
+    pub(crate) fn with_writer<T>(&self, work: impl FnOnce(&mut StoreWriter) -> T) -> Option<T> {
+        let mut writing = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
+        let done = writing.as_mut().map(work);
+        self.has_deferred_rows.store(
+            writing.as_ref().is_some_and(StoreWriter::has_deferred_rows),
+            Release,
+        );
+        done
+    }
+
+    /// Writes the deferred rows, if there are any.
+    pub(crate) fn write_deferred_rows(&self, path: &Path) -> Result<(), StoreFault> {
+        if self.has_deferred_rows() {
+            self.with_writer(|it| it.write_deferred_rows(path))
+                .unwrap_or(Ok(()))
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Removes the writing side, so that nobody can use it any more.
+    pub(crate) fn close(&self) -> Option<StoreWriter> {
+        self.writer
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take()
+    }
+}
+
+/// Writes the rows of a store that nobody has open up to its last event. In most stores there are
+/// none left to write.
+pub(crate) fn write_leftover_rows(connection: &mut Connection) -> Result<(), StoreFault> {
+    let (stored, written) = commit::revisions(connection)?;
+    if stored == written {
+        return Ok(());
+    }
+    let change = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    let mut rows = Rows::new();
+    let mut unreadable = Vec::new();
+    let board = load::read_board(&change, &mut rows, &mut unreadable)?;
+    for event in unreadable.iter().filter(|row| row.table == "events") {
+        tracing::error!(
+            "could not read {event} of the store; the board lacks the changes of that event"
+        );
+    }
+    commit::write_rows(&change, &mut Vec::new(), &rows, &board.meta())?;
+    change.commit()?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use regatta_core::board::{Row, RowKey};
+    use regatta_core::ids::TaskId;
+    use regatta_engine::ports::store::Store;
+    use regatta_testkit::store_suite::history_fixture::all_steps;
+
+    use super::*;
+    use crate::SqliteStore;
+
+    #[test]
+    fn rows_are_deferred_only_within_the_lags_limits() {
+        let told: Rows = all_steps()
+            .into_iter()
+            .flat_map(|it| it.batch.rows)
+            .collect();
+        let commit = |after: u64, events: u64, changed: usize| {
+            let meta = BoardMeta {
+                revision: after + events,
+                ..BoardMeta::default()
+            };
+            StoreBatch {
+                base_revision: after,
+                meta,
+                rows: told.clone().into_iter().take(changed).collect(),
+                ..StoreBatch::default()
+            }
+        };
+        let mut behind = DeferredRows::new(DeferralLimits {
+            min_rows_to_defer: 3,
+            max_deferred_rows: 10,
+        });
+        for (changed, may) in [(0, false), (2, false), (3, true), (10, true), (11, false)] {
+            assert_eq!(
+                behind.can_defer(&commit(7, 5, changed)),
+                may,
+                "{changed} rows, none waiting"
+            );
+        }
+        behind.defer(&commit(7, 5, 6));
+        for (changed, may) in [(2, false), (3, true), (4, true), (5, false)] {
+            assert_eq!(
+                behind.can_defer(&commit(12, 5, changed)),
+                may,
+                "{changed} rows, 6 waiting"
+            );
+        }
+        assert_eq!(behind.written_revision(12), 7);
+        // Only a few rows are deferred, and they change repeatedly.
+        for (events, may) in [
+            (1, true),
+            (MAX_DEFERRED_EVENTS - 5, true),
+            (MAX_DEFERRED_EVENTS - 4, false),
+        ] {
+            assert_eq!(
+                behind.can_defer(&commit(12, events, 3)),
+                may,
+                "{events} more events"
+            );
+        }
+        behind.clear();
+        assert_eq!(behind.written_revision(12), 12);
+        assert!(behind.can_defer(&commit(12, MAX_DEFERRED_EVENTS, 3)));
+    }
+
+    /// D1: a commit with deferred rows is in the log. When a reader asks for its rows, they are
+    /// written to their tables.
+    #[test]
+    fn d1_deferred_rows_are_in_the_log_and_written_before_a_read() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("regatta.db");
+        let mut store = SqliteStore::open_with_limits(
+            &path,
+            DeferralLimits {
+                min_rows_to_defer: 0,
+                max_deferred_rows: usize::MAX,
+            },
+        )
+        .unwrap();
+        let raw = Connection::open(&path).unwrap();
+        let count = |sql: &str| raw.query_row(sql, [], |row| row.get::<_, i64>(0)).unwrap();
+        let steps = all_steps();
+        for step in &steps {
+            store.commit(&step.batch).unwrap();
+            assert_eq!(commit::revisions(&raw).unwrap(), (step.board.revision, 0));
+            if step.batch.rows.contains_key(&RowKey::Task(TaskId(1))) {
+                break;
+            }
+        }
+        assert!(store.has_deferred_rows());
+        assert_eq!(count("SELECT count(*) FROM tasks"), 0);
+        let history = store.history();
+        assert!(
+            history.events(0, 1).unwrap().len() == 1 && store.has_deferred_rows(),
+            "events are never behind"
+        );
+        assert!(history.task(TaskId(1)).unwrap().is_some());
+        assert!(!store.has_deferred_rows());
+        assert_eq!(count("SELECT count(*) FROM tasks"), 1);
+    }
+
+    /// A deferred row that changed several times is written once, in its last version.
+    #[test]
+    fn deferred_rows_are_written_in_their_last_version() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut store = SqliteStore::open_with_limits(
+            &directory.path().join("regatta.db"),
+            DeferralLimits {
+                min_rows_to_defer: 0,
+                max_deferred_rows: usize::MAX,
+            },
+        )
+        .unwrap();
+        let (steps, history) = (all_steps(), store.history());
+        let mut last = Rows::new();
+        for step in &steps {
+            store.commit(&step.batch).unwrap();
+            last.extend(step.batch.rows.clone());
+        }
+        for (key, row) in last {
+            match (key, row) {
+                (RowKey::Task(id), Some(Row::Task(it))) => {
+                    assert_eq!(history.task(id).unwrap().as_ref(), Some(&*it))
+                }
+                (RowKey::Task(id), None) => assert_eq!(history.task(id).unwrap(), None),
+                (RowKey::Attempt(id), Some(Row::Attempt(it))) => {
+                    assert_eq!(history.attempt(id).unwrap().as_ref(), Some(&*it));
+                }
+                _ => {}
+            }
+        }
+        store.check().unwrap();
+    }
+}

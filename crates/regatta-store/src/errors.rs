@@ -1,0 +1,413 @@
+//! The error type of this crate, its messages, and the translation of SQLite's errors.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use regatta_engine::ports::store::{StoreError, UnreadableRow};
+use rusqlite::ErrorCode;
+
+use crate::mark::MarkMismatch;
+use crate::store_files;
+
+/// An internal failure, before the file and the operation are known.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum StoreFault {
+    #[error("{0}")]
+    Sqlite(#[from] rusqlite::Error),
+    /// A stored row that cannot be decoded.
+    #[error("{cause}")]
+    UndecodableRow {
+        table: &'static str,
+        id: String,
+        cause: serde_json::Error,
+    },
+    /// A row that cannot be written as JSON.
+    #[error("{0}")]
+    UnencodableRow(#[from] serde_json::Error),
+    /// Unreadable rows of a store that is sound otherwise.
+    #[error("{} rows cannot be read", .0.len())]
+    UnreadableRows(Vec<UnreadableRow>),
+    #[error("{0}")]
+    Damaged(String),
+    #[error("{0}")]
+    Reported(#[from] StoreError),
+}
+
+impl StoreFault {
+    /// Turns the failure into an error for people. `doing` is the operation on the store at `path`.
+    pub(crate) fn into_error(self, doing: &str, path: &Path) -> StoreError {
+        match self {
+            StoreFault::Sqlite(cause) => sqlite_error(doing, path, &cause),
+            StoreFault::UndecodableRow { table, id, cause } => corrupt(
+                path,
+                &format!("row {id} of its table {table} cannot be read ({cause})"),
+            ),
+            StoreFault::UnencodableRow(cause) => store_error(
+                "io",
+                format!("Regatta could not {doing}: a row has no JSON form ({cause})"),
+                REPORT_BUG_HINT,
+            ),
+            StoreFault::UnreadableRows(rows) => unreadable_rows(path, &rows),
+            StoreFault::Damaged(what) => corrupt(path, &what),
+            StoreFault::Reported(said) => said,
+        }
+    }
+}
+
+const REPORT_BUG_HINT: &str = "nothing was recorded; this is a bug in Regatta, please report it";
+
+fn store_error(code: &'static str, what: impl Into<String>, hint: impl Into<String>) -> StoreError {
+    StoreError {
+        code,
+        message: what.into(),
+        hint: hint.into(),
+    }
+}
+
+/// Classifies a failure of SQLite by its cause. A full or read-only disk sometimes shows only as a
+/// failed system call, so the disk itself is checked for those.
+pub(crate) fn sqlite_error(doing: &str, path: &Path, cause: &rusqlite::Error) -> StoreError {
+    match cause.sqlite_error_code() {
+        Some(ErrorCode::DiskFull) => disk_full(path),
+        Some(ErrorCode::SystemIoFailure | ErrorCode::CannotOpen)
+            if store_files::is_disk_full(store_files::directory_of(path)) =>
+        {
+            disk_full(path)
+        }
+        Some(ErrorCode::CannotOpen)
+            if store_files::is_read_only(store_files::directory_of(path)) =>
+        {
+            read_only(path)
+        }
+        Some(ErrorCode::ReadOnly | ErrorCode::PermissionDenied) => read_only(path),
+        Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => {
+            corrupt(path, &cause.to_string())
+        }
+        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => store_error(
+            "second_writer",
+            format!(
+                "another program is writing to the store {}, so nothing was recorded",
+                path.display()
+            ),
+            "one daemon serves one store: stop the other one (regatta down), then try again",
+        ),
+        _ => store_error(
+            "io",
+            format!("Regatta could not {doing} {}: {cause}", path.display()),
+            "check that disk, then try again",
+        ),
+    }
+}
+
+/// Classifies a failure of the file system.
+pub(crate) fn io_error(doing: &str, path: &Path, cause: &io::Error) -> StoreError {
+    match cause.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => disk_full(path),
+        io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => read_only(path),
+        _ => store_error(
+            "io",
+            format!("Regatta could not {doing} {}: {cause}", path.display()),
+            "check that path, then try again",
+        ),
+    }
+}
+
+fn disk_full(path: &Path) -> StoreError {
+    let hint = format!(
+        "free some space at {} and try again",
+        store_files::directory_of(path).display()
+    );
+    store_error("disk_full", "the disk is full; nothing was recorded", hint)
+}
+
+pub(crate) fn store_closed(path: &Path) -> StoreError {
+    store_error(
+        "io",
+        format!("the store {} is closed", path.display()),
+        "start the daemon again: regatta up",
+    )
+}
+
+/// Returns the error for rows that must be written before they can be read, when writing them
+/// fails.
+pub(crate) fn deferred_rows_failed(path: &Path, why: StoreError) -> StoreError {
+    let what = format!(
+        "the last changes are safe in the log of the store {}, but cannot be read until the store \
+        can be written again ({})",
+        path.display(),
+        why.code
+    );
+    StoreError {
+        message: what,
+        ..why
+    }
+}
+
+fn read_only(path: &Path) -> StoreError {
+    store_error(
+        "read_only",
+        format!(
+            "the store {} cannot be written; nothing was recorded",
+            path.display()
+        ),
+        format!(
+            "let the user who runs Regatta write to {}, and check that its disk is mounted for \
+            writing",
+            store_files::directory_of(path).display()
+        ),
+    )
+}
+
+/// Returns the error for damage. Nothing is deleted or overwritten: the way back is a backup, and
+/// the newest one is named.
+pub(crate) fn corrupt(path: &Path, why: &str) -> StoreError {
+    let hint = match newest_backup(path) {
+        Some(backup) => {
+            format!(
+                "nothing was changed; restore the newest backup: regatta restore {}",
+                backup.display()
+            )
+        }
+        None => format!(
+            "nothing was changed; restore a backup with regatta restore FILE, or move {} away to \
+            start with an empty fleet",
+            store_files::directory_of(path).display()
+        ),
+    };
+    store_error(
+        "corrupt",
+        format!("the store {} is damaged: {why}", path.display()),
+        hint,
+    )
+}
+
+/// The largest number of unreadable rows that a message names.
+const MAX_NAMED_ROWS: usize = 5;
+
+/// Returns the error for unreadable rows in a store that works without them (D11).
+fn unreadable_rows(path: &Path, rows: &[UnreadableRow]) -> StoreError {
+    let name = |row: &UnreadableRow| {
+        format!(
+            "row {} of its table {} cannot be read ({})",
+            row.id, row.table, row.reason
+        )
+    };
+    let mut named: Vec<String> = rows.iter().take(MAX_NAMED_ROWS).map(name).collect();
+    if rows.len() > MAX_NAMED_ROWS {
+        named.push(format!("and {} more", rows.len() - MAX_NAMED_ROWS));
+    }
+    let what = format!(
+        "the store {} is damaged: {}",
+        path.display(),
+        named.join("; ")
+    );
+    let backup = newest_backup(path).map_or("FILE".to_owned(), |file| file.display().to_string());
+    let hint = format!(
+        "everything else works; to get them back, restore a backup from before the damage: \
+        regatta restore {backup}"
+    );
+    store_error("corrupt", what, hint)
+}
+
+/// Returns the error for a store that is not the one of its mark, or has not reached the mark's
+/// revision (D10).
+pub(crate) fn mark_mismatch(path: &Path, mismatch: &MarkMismatch) -> StoreError {
+    let store = path.display();
+    let (what, before) = match mismatch {
+        MarkMismatch::OlderStore { found, expected } => (
+            format!(
+                "the store {store} is at revision {found}, but the fleet had reached {expected}: \
+                 it is an old copy, or its log was lost"
+            ),
+            format!("put {store} and {store}-wal back as they were"),
+        ),
+        MarkMismatch::LogMissing => (
+            format!(
+                "the log {store}-wal is missing or not this store's, and the fleet's last commits \
+                were in it"
+            ),
+            format!("put {store}-wal back as it was"),
+        ),
+        MarkMismatch::BrokenLog => (
+            format!(
+                "the log {store}-wal is damaged: commits that were acknowledged cannot be read"
+            ),
+            format!("put {store}-wal back as it was"),
+        ),
+        MarkMismatch::OtherStore => (
+            format!("the store {store} is not the one of the fleet that ran here"),
+            format!("put {store} and {store}-wal back as they were"),
+        ),
+    };
+    let backup = newest_backup(path).map_or("FILE".to_owned(), |file| file.display().to_string());
+    let hint = format!(
+        "nothing was changed; {before}, or restore a backup: regatta restore {backup}; \
+         to continue with the remaining data: regatta restore {store}"
+    );
+    store_error("store_behind", what, hint)
+}
+
+/// Returns the error for a store that is missing where one was (D10).
+pub(crate) fn store_missing(path: &Path) -> StoreError {
+    let backup = newest_backup(path).map_or("FILE".to_owned(), |file| file.display().to_string());
+    store_error(
+        "store_behind",
+        format!(
+            "the store {} is missing, but other files of its fleet exist",
+            path.display()
+        ),
+        format!(
+            "put it back with its log, or restore a backup: regatta restore {backup}; to start \
+            with an empty fleet, move {} away",
+            store_files::directory_of(path).display()
+        ),
+    )
+}
+
+/// Returns the error for a mark that cannot be read.
+pub(crate) fn bad_mark(file: &Path, cause: &serde_json::Error) -> StoreError {
+    store_error(
+        "corrupt",
+        format!(
+            "could not read {}, which names the revision that the store must have reached \
+            ({cause})",
+            file.display()
+        ),
+        format!(
+            "if you know that the store is the newest copy, remove that file: rm {}",
+            file.display()
+        ),
+    )
+}
+
+/// Returns the error for a file that never was a store.
+pub(crate) fn foreign_file(path: &Path, why: &str) -> StoreError {
+    store_error(
+        "corrupt",
+        format!("{} is not a store of Regatta: {why}", path.display()),
+        match newest_backup(path) {
+            Some(backup) => {
+                format!(
+                    "nothing was changed; restore the newest backup: regatta restore {}",
+                    backup.display()
+                )
+            }
+            None => {
+                "nothing was changed; name another file, or restore a backup: regatta restore FILE"
+                    .into()
+            }
+        },
+    )
+}
+
+pub(crate) fn newer_schema(path: &Path, theirs: i64, ours: i64) -> StoreError {
+    store_error(
+        "newer_version",
+        format!(
+            "the store {} has schema {theirs}, but this program supports only schemas up to \
+            {ours}; nothing was changed",
+            path.display()
+        ),
+        "run the newer version of Regatta that wrote it, or restore an older backup: regatta \
+        restore FILE",
+    )
+}
+
+pub(crate) fn old_sqlite(version: &str) -> StoreError {
+    store_error(
+        "old_sqlite",
+        format!(
+            "this program was built with SQLite {version}, which can damage a store when its log \
+            is reset"
+        ),
+        "use a build of Regatta with SQLite 3.51.3 or newer",
+    )
+}
+
+pub(crate) fn changed_by_another_process(path: &Path, expected: u64, stored: u64) -> StoreError {
+    store_error(
+        "second_writer",
+        format!(
+            "the store {} is at revision {stored}, not {expected}: another program wrote to it, \
+            so nothing was recorded",
+            path.display()
+        ),
+        "one daemon serves one store: stop the other one (regatta down), then start this one again",
+    )
+}
+
+pub(crate) fn out_of_order(expected: u64, found: u64) -> StoreError {
+    store_error(
+        "io",
+        format!("the events to store are not consecutive: expected {expected}, found {found}"),
+        REPORT_BUG_HINT,
+    )
+}
+
+pub(crate) fn too_large(number: u64) -> StoreError {
+    store_error(
+        "io",
+        format!("the number {number} is too large for the store"),
+        REPORT_BUG_HINT,
+    )
+}
+
+pub(crate) fn already_exists(to: &Path) -> StoreError {
+    store_error(
+        "io",
+        format!(
+            "{} already exists, and a backup does not overwrite files",
+            to.display()
+        ),
+        "name a new file, or move that one away",
+    )
+}
+
+fn newest_backup(path: &Path) -> Option<PathBuf> {
+    let written = |it: &PathBuf| it.metadata().and_then(|it| it.modified()).ok();
+    let found = std::fs::read_dir(store_files::backups_dir(path))
+        .ok()?
+        .flatten()
+        .map(|it| it.path());
+    found
+        .filter(|it| it.extension().is_some_and(|it| it == "db"))
+        .max_by_key(written)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sqlite_errors_have_their_codes() {
+        use rusqlite::ffi;
+        let code = |it| {
+            sqlite_error(
+                "write to",
+                Path::new("/nowhere/regatta.db"),
+                &rusqlite::Error::SqliteFailure(ffi::Error::new(it), None),
+            )
+            .code
+        };
+        assert_eq!(code(ffi::SQLITE_FULL), "disk_full");
+        assert_eq!(code(ffi::SQLITE_READONLY), "read_only");
+        assert_eq!(code(ffi::SQLITE_READONLY_DIRECTORY), "read_only");
+        assert_eq!(code(ffi::SQLITE_PERM), "read_only");
+        assert_eq!(code(ffi::SQLITE_CORRUPT), "corrupt");
+        assert_eq!(code(ffi::SQLITE_CORRUPT_INDEX), "corrupt");
+        assert_eq!(code(ffi::SQLITE_NOTADB), "corrupt");
+        assert_eq!(code(ffi::SQLITE_BUSY), "second_writer");
+        assert_eq!(code(ffi::SQLITE_IOERR_FSYNC), "io");
+        assert_eq!(code(ffi::SQLITE_CANTOPEN), "io");
+    }
+
+    #[test]
+    fn file_system_errors_have_their_codes() {
+        let code =
+            |it: io::ErrorKind| io_error("read", Path::new("/nowhere/regatta.db"), &it.into()).code;
+        assert_eq!(code(io::ErrorKind::StorageFull), "disk_full");
+        assert_eq!(code(io::ErrorKind::ReadOnlyFilesystem), "read_only");
+        assert_eq!(code(io::ErrorKind::PermissionDenied), "read_only");
+        assert_eq!(code(io::ErrorKind::NotFound), "io");
+    }
+}

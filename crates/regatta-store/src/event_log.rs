@@ -1,0 +1,390 @@
+//! The table of events: converts events to rows and back.
+//!
+//! Events that were decided at the same moment share a row, so that a commit of sixty-four claims
+//! writes one row and not sixty-four. A row has the revision of its last event. A row with one
+//! event has the format of schema 1, with the author in a column. In a row with several events each
+//! event has its author with it.
+
+use regatta_core::command::Actor;
+use regatta_core::event::{Event, Recorded};
+use regatta_core::ids::Now;
+use regatta_core::limits;
+use regatta_engine::ports::store::UnreadableRow;
+use rusqlite::{Connection, OptionalExtension, Row};
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use crate::commit::{JsonText, to_sql_number};
+use crate::errors::StoreFault;
+use crate::load::text_bytes;
+
+/// The largest number of events in one row. A reader of one event has to read the whole row.
+const MAX_EVENTS_PER_ROW: usize = 64;
+/// The size at which a row is full.
+const FULL_ROW_BYTES: usize = 32 * 1024;
+
+/// Stores consecutive events. `json` is only a buffer.
+pub(crate) fn append_events(
+    connection: &Connection,
+    json: &mut Vec<u8>,
+    events: &[Recorded],
+) -> Result<(), StoreFault> {
+    let mut insert = connection.prepare_cached(
+        "INSERT INTO events (revision, at, wall, by, body) VALUES (?1, ?2, ?3, ?4, ?5)",
+    )?;
+    let mut left = events;
+    while let Some(first) = left.first() {
+        json.clear();
+        let alone = left.get(1).is_none_or(|it| it.now != first.now);
+        let taken = if alone {
+            serde_json::to_writer(&mut *json, &first.event)?;
+            1
+        } else {
+            write_row_body(json, left)?
+        };
+        let (row, rest) = left.split_at(taken);
+        let last = row.last().map_or(first.revision, |it| it.revision);
+        let by = if alone {
+            first.by.to_string()
+        } else {
+            String::new()
+        };
+        insert.execute((
+            to_sql_number(last)?,
+            to_sql_number(first.now.fleet_ms)?,
+            to_sql_number(first.now.unix_ms)?,
+            by,
+            JsonText(json),
+        ))?;
+        left = rest;
+    }
+    Ok(())
+}
+
+/// Writes as many events as fit into one row: `[["ann",{…}],["bob",{…}]]`. Returns their number.
+fn write_row_body(json: &mut Vec<u8>, events: &[Recorded]) -> Result<usize, StoreFault> {
+    let mut taken = 0;
+    for it in events
+        .iter()
+        .take(MAX_EVENTS_PER_ROW)
+        .take_while(|it| it.now == events[0].now)
+    {
+        if json.len() > FULL_ROW_BYTES {
+            break;
+        }
+        json.push(if taken == 0 { b'[' } else { b',' });
+        serde_json::to_writer(&mut *json, &(&it.by, &it.event))?;
+        taken += 1;
+    }
+    json.push(b']');
+    Ok(taken)
+}
+
+/// The columns that [`events`] needs, in this order.
+pub(crate) const COLUMNS: &str = "revision, body, at, wall, by";
+
+/// Returns the query for the rows whose last event is after a revision, oldest first.
+pub(crate) fn query_after() -> String {
+    format!("SELECT {COLUMNS} FROM events WHERE revision > ?1 ORDER BY revision")
+}
+
+/// Returns the last event's revision and its time on the fleet clock.
+pub(crate) fn last_event(connection: &Connection) -> Result<Option<(u64, u64)>, StoreFault> {
+    let newest = "SELECT revision, at FROM events ORDER BY revision DESC LIMIT 1";
+    let found = connection
+        .query_row(newest, [], |row| {
+            Ok((row.get::<_, i64>(0)?, row.get::<_, i64>(1)?))
+        })
+        .optional()?;
+    Ok(found.map(|(revision, at)| (revision.unsigned_abs(), at.unsigned_abs())))
+}
+
+/// Returns the events of a row, oldest first. An event that cannot be read is replaced by an
+/// [`Event::EventUnreadable`]. If the number of events in a row is unknown, one such event at the
+/// row's revision replaces them all (D11).
+pub(crate) fn events_of_row(row: &Row<'_>) -> Result<Vec<Recorded>, StoreFault> {
+    let body = text_bytes(row.get_ref(1)?);
+    let last = row.get::<_, i64>(0)?.unsigned_abs();
+    let now = Now {
+        fleet_ms: row.get::<_, i64>(2)?.unsigned_abs(),
+        unix_ms: row.get::<_, i64>(3)?.unsigned_abs(),
+    };
+    let recorded = |revision: u64, decoded: DecodedEvent| {
+        let (by, event) =
+            decoded.unwrap_or_else(|why| (Actor::Regatta, limits::unreadable_event(why)));
+        Recorded {
+            revision,
+            now,
+            by,
+            event,
+        }
+    };
+    if body.first() != Some(&b'[') {
+        let by = Actor::try_from(row.get::<_, String>(4)?).map_err(|bad| bad.to_string());
+        let event = read_event(body).map_err(|bad| bad.to_string());
+        return Ok(vec![recorded(last, by.and_then(|by| Ok((by, event?))))]);
+    }
+    let found = match parse_row_body(body) {
+        Ok(found) => found,
+        Err(bad) => return Ok(vec![recorded(last, Err(bad.to_string()))]),
+    };
+    match last
+        .checked_sub(found.len() as u64)
+        .filter(|_| !found.is_empty())
+    {
+        Some(before) => Ok((before + 1..)
+            .zip(found)
+            .map(|(revision, it)| recorded(revision, it))
+            .collect()),
+        None => Ok(vec![recorded(
+            last,
+            Err("the row holds no events, or more than there were".into()),
+        )]),
+    }
+}
+
+/// An event with its author, or the reason why they cannot be read.
+type DecodedEvent = Result<(Actor, Event), String>;
+
+/// Reads the output of [`write_row_body`]. Only if that fails, each event is read separately, which
+/// is slower.
+fn parse_row_body(body: &[u8]) -> Result<Vec<DecodedEvent>, serde_json::Error> {
+    if let Ok(found) = serde_json::from_slice::<Vec<(Actor, Event)>>(body) {
+        return Ok(found.into_iter().map(Ok).collect());
+    }
+    let each: Vec<&RawValue> = serde_json::from_slice(body)?;
+    Ok(each
+        .into_iter()
+        .map(|one| parse_row_event(one).map_err(|bad| bad.to_string()))
+        .collect())
+}
+
+fn parse_row_event(one: &RawValue) -> Result<(Actor, Event), serde_json::Error> {
+    let (by, event): (&RawValue, &RawValue) = serde_json::from_str(one.get())?;
+    Ok((
+        serde_json::from_str(by.get())?,
+        read_event(event.get().as_bytes())?,
+    ))
+}
+
+/// Reads one event. The repair of schema 8 wrote the data of some events before their kind; such
+/// fields are put in order first.
+fn read_event(body: &[u8]) -> Result<Event, serde_json::Error> {
+    #[derive(Deserialize)]
+    struct Fields<'a> {
+        #[serde(borrow)]
+        kind: &'a RawValue,
+        #[serde(borrow)]
+        data: &'a RawValue,
+    }
+
+    serde_json::from_slice(body).or_else(|error| {
+        let Ok(fields) = serde_json::from_slice::<Fields<'_>>(body) else {
+            return Err(error);
+        };
+        let ordered = format!(r#"{{"kind":{},"data":{}}}"#, fields.kind, fields.data);
+        serde_json::from_slice(ordered.as_bytes())
+    })
+}
+
+/// Returns the row of an event that could not be read.
+pub(crate) fn unreadable_row(recorded: &Recorded) -> Option<UnreadableRow> {
+    let Event::EventUnreadable(event) = &recorded.event else {
+        return None;
+    };
+    Some(UnreadableRow {
+        table: "events",
+        id: recorded.revision.to_string(),
+        reason: event.why().clone(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use regatta_engine::ports::store::Store;
+    use regatta_testkit::store_suite::history_fixture::all_steps;
+
+    use super::*;
+    use crate::SqliteStore;
+
+    /// Returns many events, most of which have the same time.
+    fn many_events() -> Vec<Recorded> {
+        let told: Vec<Recorded> = all_steps()
+            .into_iter()
+            .flat_map(|it| it.batch.events)
+            .collect();
+        let later = |at: u64| Now {
+            fleet_ms: at,
+            unix_ms: 5,
+        };
+        let rounds = (0..4).flat_map(|round| told.iter().map(move |it| (round, it.clone())));
+        let at = |round: u64, revision: u64| {
+            if revision.is_multiple_of(97) {
+                later(9)
+            } else {
+                later(round)
+            }
+        };
+        (1..)
+            .zip(rounds)
+            .map(|(revision, (round, it))| Recorded {
+                revision,
+                now: at(round, revision),
+                ..it
+            })
+            .collect()
+    }
+
+    #[test]
+    fn events_share_rows_and_are_read_from_any_revision() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("regatta.db");
+        let store = SqliteStore::open(&path).unwrap();
+        let (told, raw) = (many_events(), Connection::open(&path).unwrap());
+        append_events(&raw, &mut Vec::new(), &told).unwrap();
+        let count =
+            |sql: &str| raw.query_row(sql, [], |row| row.get::<_, i64>(0)).unwrap() as usize;
+        let rows = count("SELECT count(*) FROM events");
+        assert!(
+            told.len() > 3 * MAX_EVENTS_PER_ROW && rows < told.len() / 4,
+            "{} events are in {rows} rows",
+            told.len()
+        );
+        assert!(
+            count("SELECT count(*) FROM events WHERE body LIKE '{%'") > 0,
+            "some events have their own row"
+        );
+        assert!(
+            count("SELECT max(json_array_length(body)) FROM events WHERE body LIKE '[%'")
+                <= MAX_EVENTS_PER_ROW
+        );
+        assert!(count("SELECT max(length(body)) FROM events") < FULL_ROW_BYTES + 8 * 1024);
+        let history = store.history();
+        for after in [
+            0,
+            1,
+            2,
+            62,
+            63,
+            64,
+            65,
+            96,
+            97,
+            98,
+            told.len() - 1,
+            told.len(),
+            told.len() + 5,
+        ] {
+            for limit in [0, 1, 2, 63, 64, 65, 1_000_000] {
+                let found = history.events(after as u64, limit).unwrap();
+                let expected: Vec<Recorded> =
+                    told.iter().skip(after).take(limit).cloned().collect();
+                assert!(found == expected, "{limit} after {after}");
+            }
+        }
+    }
+
+    /// D11: a row whose events cannot be counted becomes one unreadable event, and reading
+    /// continues after it.
+    #[test]
+    fn d11_a_row_with_a_wrong_number_of_events_is_unreadable() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("regatta.db");
+        let store = SqliteStore::open(&path).unwrap();
+        let raw = Connection::open(&path).unwrap();
+        let told = many_events();
+        append_events(&raw, &mut Vec::new(), &told[..9]).unwrap();
+        append_events(&raw, &mut Vec::new(), &told[9..12]).unwrap();
+        for spoil in ["body = '[]'", "body = '[[1'", "revision = 2"] {
+            raw.execute_batch(&format!("UPDATE events SET {spoil} WHERE revision = 9"))
+                .unwrap();
+            let found = store.history().events(0, 10).unwrap();
+            assert!(
+                matches!(found[0].event, Event::EventUnreadable(_)),
+                "{spoil}"
+            );
+            assert!(found[1..] == told[9..12], "{spoil}");
+        }
+    }
+
+    /// The repair of schema 8 rewrote rows with their fields in alphabetical order.
+    #[test]
+    fn events_with_data_before_their_kind_are_read() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("regatta.db");
+        let store = SqliteStore::open(&path).unwrap();
+        let raw = Connection::open(&path).unwrap();
+        let told = many_events();
+        append_events(&raw, &mut Vec::new(), &told[..9]).unwrap();
+        append_events(
+            &raw,
+            &mut Vec::new(),
+            &[Recorded {
+                revision: 10,
+                ..told[9].clone()
+            }],
+        )
+        .unwrap();
+        let rows = "SELECT revision, body FROM events";
+        let found = |row: &Row<'_>| Ok((row.get::<_, i64>(0)?, row.get::<_, String>(1)?));
+        let bodies: Vec<(i64, String)> = raw
+            .prepare(rows)
+            .unwrap()
+            .query_map([], found)
+            .unwrap()
+            .map(Result::unwrap)
+            .collect();
+        assert_eq!(bodies.len(), 2);
+        for (revision, body) in bodies {
+            let sorted = serde_json::from_str::<serde_json::Value>(&body)
+                .unwrap()
+                .to_string();
+            assert!(sorted.contains(r#"{"data":"#), "{sorted}");
+            raw.execute(
+                "UPDATE events SET body = ?1 WHERE revision = ?2",
+                (sorted, revision),
+            )
+            .unwrap();
+        }
+        assert!(store.history().events(0, 99).unwrap() == told[..10]);
+    }
+
+    /// D11: only the unreadable events of a row are lost.
+    #[test]
+    fn d11_one_unreadable_event_hides_no_other_in_its_row() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("regatta.db");
+        let store = SqliteStore::open(&path).unwrap();
+        let raw = Connection::open(&path).unwrap();
+        let told = many_events();
+        append_events(&raw, &mut Vec::new(), &told[..9]).unwrap();
+        let body: String = raw
+            .query_row("SELECT body FROM events", [], |row| row.get(0))
+            .unwrap();
+        let fourth = serde_json::to_string(&(&told[3].by, &told[3].event)).unwrap();
+        for damage in [
+            r#"["ann",{"kind":"from.the.future"}]"#,
+            r#"["no name",{}]"#,
+            "7",
+        ] {
+            let spoilt = body.replacen(&fourth, damage, 1);
+            raw.execute("UPDATE events SET body = ?1", [spoilt])
+                .unwrap();
+            let found = store.history().events(0, 99).unwrap();
+            assert_eq!(found.len(), 9, "{damage}");
+            for (found, told) in found.iter().zip(&told) {
+                let unreadable =
+                    matches!(&found.event, Event::EventUnreadable(it) if !it.why().is_empty());
+                assert_eq!(found.revision, told.revision);
+                assert!(
+                    if told.revision == 4 {
+                        unreadable
+                    } else {
+                        found == told
+                    },
+                    "{damage}: {found:?}"
+                );
+            }
+        }
+    }
+}

@@ -1,0 +1,328 @@
+//! One life of the engine, as its ports see it. Every call has two steps, one before and one after
+//! its effect.
+//!
+//! A test can count the steps, make a call fail, hold a call, and end the life at any step. After
+//! the end all calls of that life fail at once and have no effect. To the world this looks like
+//! `kill -9`, but the test can still join the threads of the ended engine. The fakes and the store
+//! go on for the next life.
+
+use std::path::Path;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
+use std::time::{Duration, Instant};
+
+use regatta_engine::ports::store::{LoadedState, Store, StoreBatch, StoreError, StoreHistory};
+
+/// How long a test waits for something that should take milliseconds.
+pub const TEST_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// One life of the engine. Clones refer to the same life.
+#[derive(Clone, Default)]
+pub struct EngineLife {
+    inner: Arc<Inner>,
+}
+
+#[derive(Default)]
+struct Inner {
+    state: Mutex<State>,
+    changed: Condvar,
+    /// Locked for reading while a call has its effect, so that no effect happens after the end.
+    is_over: RwLock<bool>,
+}
+
+#[derive(Default)]
+struct State {
+    trace: Vec<String>,
+    ends_at_step: Option<usize>,
+    is_over: bool,
+    faults: Vec<(&'static str, String)>,
+    gates: Vec<Gate>,
+}
+
+struct Gate {
+    call: &'static str,
+    is_reached: bool,
+    is_released: bool,
+}
+
+/// A call that is held before its effect.
+#[must_use]
+pub struct HeldCall {
+    life: EngineLife,
+    gate: usize,
+}
+
+impl EngineLife {
+    /// Returns a life without an end.
+    pub fn new() -> EngineLife {
+        EngineLife::default()
+    }
+
+    /// Returns a life that ends at this step, counting from 1.
+    pub fn until_step(step: usize) -> EngineLife {
+        let life = EngineLife::default();
+        life.lock().ends_at_step = Some(step);
+        life
+    }
+
+    /// Ends the life. After this returns, no call of the life has an effect.
+    pub fn end(&self) {
+        *self
+            .inner
+            .is_over
+            .write()
+            .unwrap_or_else(PoisonError::into_inner) = true;
+        self.lock().is_over = true;
+        self.inner.changed.notify_all();
+    }
+
+    /// Returns whether the life has ended.
+    pub fn is_over(&self) -> bool {
+        self.lock().is_over
+    }
+
+    /// Returns the number of steps.
+    pub fn step_count(&self) -> usize {
+        self.lock().trace.len()
+    }
+
+    /// Returns all steps: the name of the call, with `>` before its effect or `<` after it.
+    pub fn trace(&self) -> Vec<String> {
+        self.lock().trace.clone()
+    }
+
+    /// Returns how often a call was made.
+    pub fn call_count(&self, call: &str) -> usize {
+        let before = format!("{call} >");
+        self.lock().trace.iter().filter(|it| **it == before).count()
+    }
+
+    /// Makes the next call of this name fail without an effect.
+    pub fn fail_next(&self, call: &'static str, why: &str) {
+        self.lock().faults.push((call, why.to_owned()));
+    }
+
+    /// Holds the next call of this name before its effect.
+    pub fn hold_next(&self, call: &'static str) -> HeldCall {
+        let mut state = self.lock();
+        state.gates.push(Gate {
+            call,
+            is_reached: false,
+            is_released: false,
+        });
+        HeldCall {
+            life: self.clone(),
+            gate: state.gates.len() - 1,
+        }
+    }
+
+    /// Waits until `holds` returns true, and checks it after every step. Panics when that takes too
+    /// long.
+    pub fn wait_until(&self, what: &str, holds: impl Fn() -> bool) {
+        let deadline = Instant::now() + TEST_TIMEOUT;
+        loop {
+            let seen = self.step_count();
+            if holds() {
+                return;
+            }
+            let mut state = self.lock();
+            while state.trace.len() == seen && !state.is_over {
+                state = self.wait(state, deadline, what);
+            }
+            if state.is_over {
+                drop(state);
+                assert!(holds(), "the life ended before {what}");
+                return;
+            }
+        }
+    }
+
+    /// Performs a call with its two steps. `Err` is the reason why the caller gets no answer.
+    pub fn call<T>(&self, call: &'static str, effect: impl FnOnce() -> T) -> Result<T, String> {
+        self.before_effect(call)?;
+        let done = self.run_effect(effect)?;
+        self.after_effect(call)?;
+        Ok(done)
+    }
+
+    /// Takes the step before a call's effect.
+    pub(crate) fn before_effect(&self, call: &'static str) -> Result<(), String> {
+        self.take_step(call, '>')?;
+        let mut state = self.lock();
+        if let Some(nth) = state.faults.iter().position(|it| it.0 == call) {
+            return Err(state.faults.remove(nth).1);
+        }
+        if let Some(gate) = state
+            .gates
+            .iter()
+            .position(|it| it.call == call && !it.is_reached)
+        {
+            state.gates[gate].is_reached = true;
+            self.inner.changed.notify_all();
+            while !state.gates[gate].is_released && !state.is_over {
+                state = self.wait(
+                    state,
+                    Instant::now() + TEST_TIMEOUT * 2,
+                    "a held call is released",
+                );
+            }
+        }
+        if state.is_over {
+            Err(LIFE_IS_OVER.into())
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Runs an effect, unless the life has ended.
+    pub(crate) fn run_effect<T>(&self, effect: impl FnOnce() -> T) -> Result<T, String> {
+        let over = self
+            .inner
+            .is_over
+            .read()
+            .unwrap_or_else(PoisonError::into_inner);
+        if *over {
+            Err(LIFE_IS_OVER.into())
+        } else {
+            Ok(effect())
+        }
+    }
+
+    /// Takes the step after a call's effect.
+    pub(crate) fn after_effect(&self, call: &'static str) -> Result<(), String> {
+        self.take_step(call, '<')
+    }
+
+    fn take_step(&self, call: &str, side: char) -> Result<(), String> {
+        let ends = {
+            let mut state = self.lock();
+            if state.is_over {
+                return Err(LIFE_IS_OVER.into());
+            }
+            state.trace.push(format!("{call} {side}"));
+            self.inner.changed.notify_all();
+            state.ends_at_step == Some(state.trace.len())
+        };
+        if ends {
+            self.end();
+            return Err(LIFE_IS_OVER.into());
+        }
+        Ok(())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.inner
+            .state
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn wait<'a>(
+        &self,
+        state: MutexGuard<'a, State>,
+        deadline: Instant,
+        what: &str,
+    ) -> MutexGuard<'a, State> {
+        let left = deadline.saturating_duration_since(Instant::now());
+        assert!(
+            !left.is_zero(),
+            "timeout while waiting until {what}; the last steps: {:?}",
+            last_steps(&state.trace)
+        );
+        self.inner
+            .changed
+            .wait_timeout(state, left)
+            .unwrap_or_else(PoisonError::into_inner)
+            .0
+    }
+}
+
+const LIFE_IS_OVER: &str = "this life of the engine is over";
+
+fn last_steps(trace: &[String]) -> &[String] {
+    &trace[trace.len().saturating_sub(12)..]
+}
+
+impl HeldCall {
+    /// Waits until the call has arrived.
+    pub fn wait_until_reached(&self) {
+        let deadline = Instant::now() + TEST_TIMEOUT;
+        let mut state = self.life.lock();
+        while !state.gates[self.gate].is_reached {
+            state = self.life.wait(state, deadline, "the held call arrives");
+        }
+    }
+
+    /// Lets the call go on.
+    pub fn release(self) {}
+}
+
+impl Drop for HeldCall {
+    fn drop(&mut self) {
+        let mut state = self.life.lock();
+        (
+            state.gates[self.gate].is_reached,
+            state.gates[self.gate].is_released,
+        ) = (true, true);
+        self.life.inner.changed.notify_all();
+    }
+}
+
+/// A store in one life of the engine. Its calls are `store.load`, `store.commit`, `store.check` and
+/// `store.backup`.
+pub struct StoreInLife {
+    life: EngineLife,
+    store: Box<dyn Store>,
+}
+
+impl StoreInLife {
+    /// Wraps a store so that its calls belong to a life.
+    pub fn new(life: &EngineLife, store: impl Store + 'static) -> StoreInLife {
+        StoreInLife {
+            life: life.clone(),
+            store: Box::new(store),
+        }
+    }
+
+    fn call<T>(
+        &mut self,
+        call: &'static str,
+        effect: impl FnOnce(&mut dyn Store) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        let StoreInLife { life, store } = self;
+        life.call(call, || effect(&mut **store))
+            .unwrap_or_else(|what| {
+                Err(StoreError {
+                    code: "io",
+                    message: what,
+                    hint: "see the test".into(),
+                })
+            })
+    }
+}
+
+impl Store for StoreInLife {
+    fn load(&mut self) -> Result<LoadedState, StoreError> {
+        self.call("store.load", |store| store.load())
+    }
+    fn commit(&mut self, batch: &StoreBatch) -> Result<(), StoreError> {
+        self.call("store.commit", |store| store.commit(batch))
+    }
+    fn revision(&mut self) -> Result<u64, StoreError> {
+        self.call("store.revision", |store| store.revision())
+    }
+    fn has_deferred_rows(&self) -> bool {
+        self.store.has_deferred_rows()
+    }
+    fn flush_idle(&mut self) -> Result<(), StoreError> {
+        self.call("store.rest", |store| store.flush_idle())
+    }
+    fn check(&mut self) -> Result<(), StoreError> {
+        self.call("store.check", |store| store.check())
+    }
+    fn backup(&mut self, to: &Path) -> Result<(), StoreError> {
+        self.call("store.backup", |store| store.backup(to))
+    }
+    fn history(&self) -> Arc<dyn StoreHistory> {
+        self.store.history()
+    }
+}

@@ -1,0 +1,210 @@
+//! Commits, trunks and merges, in memory.
+
+use super::*;
+
+impl FakeRepos {
+    /// Creates a commit. Equal input gives the same commit id, as the port requires.
+    pub(super) fn commit(
+        &mut self,
+        parent: Option<CommitId>,
+        files: FakeTree,
+        message: &str,
+        seconds: u64,
+    ) -> CommitId {
+        let part = |salt: u8| {
+            let mut hasher = DefaultHasher::new();
+            (salt, &parent, &files, message, seconds).hash(&mut hasher);
+            hasher.finish()
+        };
+        let id = CommitId::new(&format!(
+            "{:016x}{:016x}{:08x}",
+            part(1),
+            part(2),
+            part(3) as u32
+        ))
+        .unwrap();
+        self.commits.insert(
+            id.clone(),
+            Commit {
+                parent,
+                merged_parent: None,
+                message: message.to_owned(),
+                files,
+            },
+        );
+        id
+    }
+
+    pub(super) fn find_commit(&self, commit: &CommitId) -> Result<Commit, GitError> {
+        self.commits
+            .get(commit)
+            .cloned()
+            .ok_or_else(|| git_error("no_such_commit", &format!("there is no {commit}")))
+    }
+
+    /// Returns whether `old` is `new` or one of its ancestors.
+    pub(super) fn is_ancestor(&self, old: &CommitId, new: &CommitId) -> bool {
+        let mut left = vec![new.clone()];
+        while let Some(at) = left.pop() {
+            if at == *old {
+                return true;
+            }
+            left.extend(
+                self.commits
+                    .get(&at)
+                    .into_iter()
+                    .flat_map(|it| [&it.parent, &it.merged_parent])
+                    .flatten()
+                    .cloned(),
+            );
+        }
+        false
+    }
+
+    /// Merges the changes of a commit onto the tip. The commit's parent is the merge base.
+    pub(super) fn merge_onto(
+        &self,
+        tip: &CommitId,
+        commit: &CommitId,
+    ) -> Result<Result<FakeTree, Vec<String>>, GitError> {
+        let Commit {
+            parent: Some(base),
+            files: theirs,
+            ..
+        } = self.find_commit(commit)?
+        else {
+            return Err(git_error(
+                "no_such_commit",
+                &format!("{commit} has no base"),
+            ));
+        };
+        Ok(merge_trees(
+            &self.files_of(&base),
+            &self.files_of(tip),
+            &theirs,
+        ))
+    }
+
+    pub(super) fn files_of(&self, commit: &CommitId) -> FakeTree {
+        self.commits
+            .get(commit)
+            .map(|it| it.files.clone())
+            .unwrap_or_default()
+    }
+
+    pub(super) fn trunk(&self, repo: &ProjectRepo) -> Result<&Trunk, GitError> {
+        self.trunks
+            .get(&repo.path)
+            .ok_or_else(|| git_error("not_a_repository", "there is no repository at this path"))
+    }
+
+    pub(super) fn workspace(&self, attempt: AttemptId) -> Result<&FakeWorkspace, GitError> {
+        self.workspaces
+            .get(&attempt)
+            .ok_or_else(|| git_error("no_workspace", &format!("{attempt} has no workspace")))
+    }
+
+    pub(super) fn uncaptured_paths(
+        &self,
+        repo: &ProjectRepo,
+        attempt: AttemptId,
+    ) -> Result<Vec<String>, GitError> {
+        let Some(space) = self.workspaces.get(&attempt) else {
+            return Ok(vec![]);
+        };
+        let mut keepers: Vec<FakeTree> = self
+            .keep_refs
+            .get(&attempt)
+            .into_iter()
+            .flatten()
+            .map(|it| self.files_of(it))
+            .collect();
+        keepers.push(self.files_of(&self.trunk(repo)?.tip));
+        keepers.push(self.files_of(&space.base));
+        let lost = |(path, content): &(&String, &String)| {
+            !keepers.iter().any(|it| it.get(*path) == Some(content))
+        };
+        Ok(space
+            .files
+            .iter()
+            .filter(lost)
+            .map(|it| it.0.clone())
+            .collect())
+    }
+
+    pub(super) fn check_trunk_move(
+        &mut self,
+        permit: &TrunkPermit,
+        old: &CommitId,
+        new: &CommitId,
+    ) {
+        let mut faults = Vec::new();
+        if !self.ever_staged.contains(new) {
+            faults.push(format!("Q1: {new} was never staged"));
+        }
+        for command in &self.required_checks {
+            if !self.passed_checks.contains(&(new.clone(), command.clone())) {
+                faults.push(format!("Q1: `{command}` did not pass on {new}"));
+            }
+        }
+        if !self.is_ancestor(old, new) {
+            faults.push(format!("Q2: {new} does not follow {old}"));
+        }
+        if self
+            .trunk_moves
+            .iter()
+            .any(|it| it.project == *permit.project() && it.fencing_token >= permit.fence())
+        {
+            faults.push(format!(
+                "L6: fence {} is not newer than the last one",
+                permit.fence()
+            ));
+        }
+        if self
+            .trunk_moves
+            .iter()
+            .any(|it| it.landing == permit.landing())
+        {
+            faults.push(format!("Q7: {} moved the trunk before", permit.landing()));
+        }
+        self.violations.extend(
+            faults
+                .into_iter()
+                .map(|it| format!("{}: {it}", permit.landing())),
+        );
+    }
+}
+
+/// Merges by path. `Err` lists the paths that both sides changed differently.
+pub(super) fn merge_trees(
+    base: &FakeTree,
+    ours: &FakeTree,
+    theirs: &FakeTree,
+) -> Result<FakeTree, Vec<String>> {
+    let mut merged = FakeTree::new();
+    let mut conflicts = Vec::new();
+    let paths: BTreeSet<&String> = base
+        .keys()
+        .chain(ours.keys())
+        .chain(theirs.keys())
+        .collect();
+    for path in paths {
+        let (was, mine, yours) = (base.get(path), ours.get(path), theirs.get(path));
+        let result = match () {
+            () if mine == yours || yours == was => mine,
+            () if mine == was => yours,
+            () => {
+                conflicts.push(path.clone());
+                None
+            }
+        };
+        if let Some(content) = result {
+            merged.insert(path.clone(), content.clone());
+        }
+    }
+    if conflicts.is_empty() {
+        Ok(merged)
+    } else {
+        Err(conflicts)
+    }
+}

@@ -1,0 +1,529 @@
+//! A store in memory, with the same contract as the SQLite store, that can fail on request.
+//!
+//! A clone is another handle to the same data. To simulate a restart, drop everything and load from
+//! a clone.
+
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use regatta_core::approval::Approval;
+use regatta_core::attempt::Attempt;
+use regatta_core::board::{Board, BoardMeta, Row, RowKey};
+use regatta_core::bus::Message;
+use regatta_core::conversation::Conversation;
+use regatta_core::effect::{Effect, EffectKey};
+use regatta_core::event::Recorded;
+use regatta_core::hook::Firing;
+use regatta_core::ids::{
+    ApprovalId, AttemptId, ChannelName, ConversationId, FiringId, HookId, MessageId, MissionId,
+    ProjectName, TaskId, TeamName,
+};
+use regatta_core::landing::Landing;
+use regatta_core::launch::TeamLaunch;
+use regatta_core::mission::Mission;
+use regatta_core::task::Task;
+use regatta_engine::ports::store::{
+    LoadedState, MessageFilter, Store, StoreBatch, StoreError, StoreHistory, TaskFilter,
+    first_message_since,
+};
+
+/// The way in which a commit fails.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CommitFault {
+    /// Nothing is stored, as on a full disk.
+    BeforeCommit(StoreError),
+    /// The batch is stored but the caller gets an error, as in a crash right after the commit.
+    AfterCommit(StoreError),
+}
+
+#[derive(Clone, Debug, Default)]
+struct StoredData {
+    meta: BoardMeta,
+    rows: BTreeMap<RowKey, Row>,
+    events: Vec<Recorded>,
+    outbox: BTreeMap<EffectKey, Effect>,
+}
+
+#[derive(Debug, Default)]
+struct SharedState {
+    data: StoredData,
+    /// The fault of a later commit, after this many successful ones.
+    next_fault: Option<(usize, CommitFault)>,
+    /// Whether every commit fails.
+    is_full: bool,
+    commit_count: usize,
+    lag: Option<Lag>,
+    backups: BTreeMap<PathBuf, StoredData>,
+}
+
+/// Simulates a store that defers row writes after every commit.
+#[derive(Debug)]
+struct Lag {
+    is_behind: bool,
+    /// The number of calls to `flush_idle` that fail.
+    failures_left: usize,
+}
+
+/// A store in memory. Clones share their data.
+#[derive(Clone, Debug, Default)]
+pub struct FakeStore {
+    shared: Arc<Mutex<SharedState>>,
+}
+
+impl FakeStore {
+    /// Returns an empty store.
+    pub fn new() -> FakeStore {
+        FakeStore::default()
+    }
+
+    /// Makes the next commit fail.
+    pub fn fail_next(&self, fault: CommitFault) {
+        self.fail_after(0, fault);
+    }
+
+    /// Makes one commit fail after `commits` more have succeeded.
+    pub fn fail_after(&self, commits: usize, fault: CommitFault) {
+        self.lock().next_fault = Some((commits, fault));
+    }
+
+    /// Sets whether every commit fails as on a full disk.
+    pub fn set_full(&self, is_full: bool) {
+        self.lock().is_full = is_full;
+    }
+
+    /// Makes the store defer row writes after every commit, and makes that many calls to
+    /// `flush_idle` fail.
+    pub fn set_behind(&self, failures: usize) {
+        self.lock().lag = Some(Lag {
+            is_behind: false,
+            failures_left: failures,
+        });
+    }
+
+    /// Returns the number of stored commits.
+    pub fn commit_count(&self) -> usize {
+        self.lock().commit_count
+    }
+
+    /// Returns a copy of the current data as a separate store, as a crash now would leave it.
+    pub fn snapshot(&self) -> FakeStore {
+        FakeStore::from_data(self.lock().data.clone())
+    }
+
+    /// Opens the backup that [`Store::backup`] made for `path`. The backup is in memory, not in a
+    /// file.
+    pub fn open_backup(&self, path: &Path) -> Option<FakeStore> {
+        self.lock()
+            .backups
+            .get(path)
+            .cloned()
+            .map(FakeStore::from_data)
+    }
+
+    fn from_data(kept: StoredData) -> FakeStore {
+        FakeStore {
+            shared: Arc::new(Mutex::new(SharedState {
+                data: kept,
+                ..SharedState::default()
+            })),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, SharedState> {
+        self.shared.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn rows<T>(&self, choose: impl Fn(&Row) -> Option<T>) -> Vec<T> {
+        self.lock().data.rows.values().filter_map(choose).collect()
+    }
+}
+
+fn store_error(code: &'static str, what: String) -> StoreError {
+    StoreError {
+        code,
+        message: what,
+        hint: "see the test".into(),
+    }
+}
+
+impl StoredData {
+    fn store(&mut self, batch: &StoreBatch) -> Result<(), StoreError> {
+        if self.meta.revision != batch.base_revision {
+            return Err(store_error(
+                "second_writer",
+                format!(
+                    "the store is at revision {}, not {}",
+                    self.meta.revision, batch.base_revision
+                ),
+            ));
+        }
+        let expected = (batch.base_revision + 1..).zip(&batch.events);
+        if let Some((at, found)) = expected.into_iter().find(|(at, it)| *at != it.revision) {
+            return Err(store_error(
+                "io",
+                format!("found event {} instead of event {at}", found.revision),
+            ));
+        }
+        if batch.meta.revision != batch.base_revision + batch.events.len() as u64 {
+            return Err(store_error(
+                "io",
+                format!("the batch does not end at revision {}", batch.meta.revision),
+            ));
+        }
+        if let Some((key, _)) = batch
+            .effects
+            .iter()
+            .find(|it| self.outbox.contains_key(&it.0))
+        {
+            return Err(store_error(
+                "io",
+                format!("effect {key} is already in the outbox"),
+            ));
+        }
+        self.meta = batch.meta;
+        self.events.extend(batch.events.iter().cloned());
+        for (key, row) in &batch.rows {
+            match row {
+                Some(row) => self.rows.insert(key.clone(), row.clone()),
+                None => self.rows.remove(key),
+            };
+        }
+        self.outbox.extend(batch.effects.iter().cloned());
+        for key in &batch.completed_effects {
+            self.outbox.remove(key);
+        }
+        Ok(())
+    }
+}
+
+impl Store for FakeStore {
+    fn load(&mut self) -> Result<LoadedState, StoreError> {
+        let SharedState { data: kept, .. } = &*self.lock();
+        let live = kept.rows.values().filter(|it| it.is_live()).cloned();
+        let board = Board::from_rows(live.chain([Row::Meta(kept.meta)]));
+        let outbox = kept
+            .outbox
+            .iter()
+            .map(|(key, effect)| (*key, effect.clone()))
+            .collect();
+        Ok(LoadedState {
+            board,
+            outbox,
+            unreadable_rows: vec![],
+        })
+    }
+
+    fn commit(&mut self, batch: &StoreBatch) -> Result<(), StoreError> {
+        let mut shared = self.lock();
+        if shared.is_full {
+            return Err(store_error("disk_full", "the disk is full".into()));
+        }
+        let fault = match shared.next_fault.take() {
+            Some((0, fault)) => Some(fault),
+            Some((left, fault)) => {
+                shared.next_fault = Some((left - 1, fault));
+                None
+            }
+            None => None,
+        };
+        if let Some(CommitFault::BeforeCommit(error)) = fault {
+            return Err(error);
+        }
+        shared.data.store(batch)?;
+        shared.commit_count += 1;
+        if let Some(lag) = &mut shared.lag {
+            lag.is_behind = true;
+        }
+        match fault {
+            Some(CommitFault::AfterCommit(error)) => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    fn revision(&mut self) -> Result<u64, StoreError> {
+        Ok(self.lock().data.meta.revision)
+    }
+
+    fn has_deferred_rows(&self) -> bool {
+        self.lock().lag.as_ref().is_some_and(|it| it.is_behind)
+    }
+
+    fn flush_idle(&mut self) -> Result<(), StoreError> {
+        match &mut self.lock().lag {
+            Some(Lag {
+                failures_left: failures,
+                ..
+            }) if *failures > 0 => {
+                *failures -= 1;
+                Err(store_error("disk_full", "the disk is full".into()))
+            }
+            Some(lag) => {
+                lag.is_behind = false;
+                Ok(())
+            }
+            None => Ok(()),
+        }
+    }
+
+    fn check(&mut self) -> Result<(), StoreError> {
+        let SharedState { data: kept, .. } = &*self.lock();
+        let last = kept.events.last().map_or(0, |it| it.revision);
+        let whole =
+            (1..).zip(&kept.events).all(|(at, it)| at == it.revision) && last == kept.meta.revision;
+        if whole {
+            Ok(())
+        } else {
+            Err(store_error(
+                "corrupt",
+                "an event is missing from the log".into(),
+            ))
+        }
+    }
+
+    fn backup(&mut self, to: &Path) -> Result<(), StoreError> {
+        let mut shared = self.lock();
+        if to.exists() || shared.backups.contains_key(to) {
+            return Err(store_error(
+                "io",
+                format!("{} already exists", to.display()),
+            ));
+        }
+        let copy = shared.data.clone();
+        shared.backups.insert(to.to_owned(), copy);
+        Ok(())
+    }
+
+    fn history(&self) -> Arc<dyn StoreHistory> {
+        Arc::new(self.clone())
+    }
+}
+
+impl StoreHistory for FakeStore {
+    fn events(&self, after: u64, limit: usize) -> Result<Vec<Recorded>, StoreError> {
+        Ok(self
+            .lock()
+            .data
+            .events
+            .iter()
+            .filter(|it| it.revision > after)
+            .take(limit)
+            .cloned()
+            .collect())
+    }
+
+    fn messages(&self, filter: &MessageFilter) -> Result<Vec<Message>, StoreError> {
+        let all: BTreeMap<u64, u64> = self
+            .rows(|row| {
+                if let Row::Message(it) = row {
+                    Some((it.id.0, it.unix_ms))
+                } else {
+                    None
+                }
+            })
+            .into_iter()
+            .collect();
+        let last = all.keys().next_back().copied().unwrap_or(0);
+        let first = |wall| -> u64 {
+            let Ok(found) = first_message_since(wall, last, |id| {
+                Ok::<_, Infallible>(all.range(id..).next().map(|it| (*it.0, *it.1)))
+            });
+            found
+        };
+        let (since, until) = (
+            filter.since_unix_ms.map(first),
+            filter.until_unix_ms.map(|it| first(it.saturating_add(1))),
+        );
+        let mut found = self.rows(|row| match row {
+            Row::Message(it)
+                if filter
+                    .channel
+                    .as_ref()
+                    .is_none_or(|want| it.channel == *want)
+                    && filter
+                        .label
+                        .as_ref()
+                        .is_none_or(|want| it.labels.contains(want))
+                    && filter
+                        .from
+                        .as_ref()
+                        .is_none_or(|want| it.sender.to_string() == *want)
+                    && filter
+                        .mention
+                        .as_ref()
+                        .is_none_or(|want| it.mentions.contains(want))
+                    && filter.reply_to.is_none_or(|want| it.reply_to == Some(want))
+                    && filter.thread.is_none_or(|want| it.root() == want)
+                    && filter
+                        .text
+                        .as_ref()
+                        .is_none_or(|want| want.matches(&it.text))
+                    && since.is_none_or(|since| it.id.0 >= since)
+                    && until.is_none_or(|until| it.id.0 < until)
+                    && filter.before.is_none_or(|before| it.id < before)
+                    && filter.after.is_none_or(|after| it.id > after) =>
+            {
+                Some(Message::clone(it))
+            }
+            _ => None,
+        });
+        match filter.after {
+            Some(_) => found.truncate(filter.limit),
+            None => drop(found.drain(..found.len().saturating_sub(filter.limit))),
+        }
+        Ok(found)
+    }
+
+    fn firings(
+        &self,
+        hook: Option<HookId>,
+        before: Option<FiringId>,
+        limit: usize,
+    ) -> Result<Vec<Firing>, StoreError> {
+        let mut found = self.rows(|row| match row {
+            Row::Firing(it)
+                if hook.is_none_or(|want| it.hook == want)
+                    && before.is_none_or(|before| it.id < before) =>
+            {
+                Some(Firing::clone(it))
+            }
+            _ => None,
+        });
+        found.reverse();
+        found.truncate(limit);
+        Ok(found)
+    }
+
+    fn count_messages(&self, channel: &ChannelName, after: MessageId) -> Result<u64, StoreError> {
+        let found = self.rows(|row| {
+            matches!(row, Row::Message(it) if it.channel == *channel && it.id > after).then_some(())
+        });
+        Ok(found.len() as u64)
+    }
+
+    fn task(&self, id: TaskId) -> Result<Option<Task>, StoreError> {
+        Ok(self
+            .rows(|row| {
+                if let Row::Task(it) = row {
+                    (it.id == id).then(|| Task::clone(it))
+                } else {
+                    None
+                }
+            })
+            .pop())
+    }
+
+    fn approval(&self, id: ApprovalId) -> Result<Option<Approval>, StoreError> {
+        let own = |row: &Row| {
+            if let Row::Approval(it) = row {
+                (it.id == id).then(|| Approval::clone(it))
+            } else {
+                None
+            }
+        };
+        Ok(self.rows(own).pop())
+    }
+
+    fn tasks(&self, filter: &TaskFilter) -> Result<Vec<Task>, StoreError> {
+        let mut found = self.rows(|row| match row {
+            Row::Task(it)
+                if filter
+                    .project
+                    .as_ref()
+                    .is_none_or(|want| it.project == *want)
+                    && filter.mission.is_none_or(|want| it.mission == Some(want))
+                    && (filter.statuses.is_empty() || filter.statuses.contains(&it.status))
+                    && filter.after.is_none_or(|after| it.id > after) =>
+            {
+                Some(Task::clone(it))
+            }
+            _ => None,
+        });
+        if filter.limit > 0 {
+            found.truncate(filter.limit);
+        }
+        Ok(found)
+    }
+
+    fn attempt(&self, id: AttemptId) -> Result<Option<Attempt>, StoreError> {
+        Ok(self
+            .rows(|row| {
+                if let Row::Attempt(it) = row {
+                    (it.id == id).then(|| Attempt::clone(it))
+                } else {
+                    None
+                }
+            })
+            .pop())
+    }
+
+    fn attempts_of(&self, task: TaskId) -> Result<Vec<Attempt>, StoreError> {
+        Ok(self.rows(|row| {
+            if let Row::Attempt(it) = row {
+                (it.task == task).then(|| Attempt::clone(it))
+            } else {
+                None
+            }
+        }))
+    }
+
+    fn landings(&self, project: &ProjectName, limit: usize) -> Result<Vec<Landing>, StoreError> {
+        let mut found = self.rows(|row| {
+            if let Row::Landing(it) = row {
+                (it.project == *project).then(|| Landing::clone(it))
+            } else {
+                None
+            }
+        });
+        found.reverse();
+        found.truncate(limit);
+        Ok(found)
+    }
+
+    fn launches(&self, team: &TeamName, limit: usize) -> Result<Vec<TeamLaunch>, StoreError> {
+        let mut found = self.rows(|row| {
+            if let Row::Launch(it) = row {
+                (it.team == *team).then(|| TeamLaunch::clone(it))
+            } else {
+                None
+            }
+        });
+        found.reverse();
+        found.truncate(limit);
+        Ok(found)
+    }
+
+    fn conversations(&self, limit: usize) -> Result<Vec<Conversation>, StoreError> {
+        let mut found = self.rows(|row| {
+            if let Row::Conversation(it) = row {
+                Some(Conversation::clone(it))
+            } else {
+                None
+            }
+        });
+        found.reverse();
+        found.truncate(limit);
+        Ok(found)
+    }
+
+    fn conversation(&self, id: ConversationId) -> Result<Option<Conversation>, StoreError> {
+        let of = |row: &Row| match row {
+            Row::Conversation(it) => (it.id == id).then(|| Conversation::clone(it)),
+            _ => None,
+        };
+        Ok(self.rows(of).pop())
+    }
+
+    fn mission(&self, id: MissionId) -> Result<Option<(Mission, bool)>, StoreError> {
+        Ok(self
+            .rows(|row| {
+                if let Row::Mission(it, live) = row {
+                    (it.id == id).then(|| (Mission::clone(it), *live))
+                } else {
+                    None
+                }
+            })
+            .pop())
+    }
+}

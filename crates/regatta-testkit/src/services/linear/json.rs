@@ -1,0 +1,166 @@
+//! Formats objects as Linear's API and webhooks do. Every field of a type is present, if only as
+//! null.
+
+use serde_json::{Value, json};
+
+use super::super::signature;
+use super::state::{LinearComment, LinearIssue, LinearSession, LinearState, SessionActivity};
+
+pub(crate) fn now_text() -> String {
+    signature::iso_time(signature::unix_time())
+}
+
+pub(crate) fn user(world: &LinearState, id: &str) -> Value {
+    let app = world
+        .apps
+        .iter()
+        .find(|it| it.app.app_user_id == id)
+        .map(|it| it.app.name.clone());
+    let person = world
+        .people
+        .iter()
+        .find(|it| it.0 == id)
+        .map(|it| it.1.clone());
+    let is_app = app.is_some();
+    let Some(name) = app.or(person) else {
+        return Value::Null;
+    };
+    let mut shown = json!({
+        "__typename": "User", "id": id, "name": name, "displayName": name, "email": format!("{name}@example.com"),
+        "url": format!("https://linear.app/regatta/profiles/{name}"), "active": true, "app": is_app, "isMe": is_app,
+        "admin": false, "guest": false, "owner": false, "isAssignable": is_app, "isMentionable": is_app,
+        "supportsAgentSessions": is_app, "canAccessAnyPublicTeam": true, "createdAt": now_text(), "updatedAt": now_text(),
+        "createdIssueCount": 0, "avatarBackgroundColor": "#000000", "initials": "X", "inviteHash": "", "calendarHash": null,
+    });
+    let empty = [
+        "description",
+        "avatarUrl",
+        "statusUntilAt",
+        "statusEmoji",
+        "lastSeen",
+        "timezone",
+        "disableReason",
+        "statusLabel",
+        "archivedAt",
+        "gitHubUserId",
+        "title",
+    ];
+    for name in empty {
+        shown[name] = Value::Null;
+    }
+    shown["organization"] = organization(world);
+    shown
+}
+
+pub(crate) fn organization(world: &LinearState) -> Value {
+    json!({"__typename": "Organization", "id": world.organization, "name": "Regatta", "urlKey": "regatta"})
+}
+
+pub(crate) fn issue(world: &LinearState, of: &LinearIssue) -> Value {
+    let team = json!({"__typename": "Team", "id": signature::fake_uuid("team"), "key": "ENG", "name": "Engineering"});
+    json!({
+        "__typename": "Issue", "id": of.id, "identifier": of.identifier, "title": of.title,
+        "description": of.description, "url": format!("https://linear.app/regatta/issue/{}", of.identifier),
+        "branchName": of.identifier.to_lowercase(), "createdAt": now_text(), "updatedAt": now_text(), "archivedAt": null,
+        "team": team, "assignee": null, "priority": 0, "number": 1,
+        "delegate": of.delegate.as_ref().map(|it| user(world, it)),
+        "state": {"__typename": "WorkflowState", "id": signature::fake_uuid("state"), "name": "Todo", "type": "unstarted"},
+    })
+}
+
+pub(crate) fn comment(world: &LinearState, of: &LinearComment) -> Value {
+    json!({
+        "__typename": "Comment", "id": of.id, "body": of.body, "user": user(world, &of.user), "parent": null,
+        "issue": world.issue(&of.issue).map(|it| issue(world, it)), "createdAt": now_text(), "updatedAt": now_text(),
+        "archivedAt": null, "url": format!("https://linear.app/regatta/comment/{}", of.id),
+    })
+}
+
+pub(crate) fn activity(world: &LinearState, session: &str, of: &SessionActivity) -> Value {
+    let mut content = of.content.clone();
+    let name: String = of.kind[..1].to_uppercase() + &of.kind[1..];
+    content["__typename"] = json!(format!("AgentActivity{name}Content"));
+    for field in match of.kind.as_str() {
+        "action" => &["result"][..],
+        "error" => &["reasonCode"],
+        "prompt" => &["title"],
+        _ => &[],
+    } {
+        if content.get(field).is_none() {
+            content[field] = Value::Null;
+        }
+    }
+    json!({
+        "__typename": "AgentActivity", "id": of.id, "agentSession": {"__typename": "AgentSession", "id": session},
+        "content": content, "ephemeral": of.is_ephemeral, "signal": of.signal, "signalMetadata": of.signal_metadata,
+        "sourceMetadata": null, "sourceComment": null, "user": user(world, &of.user), "createdAt": now_text(),
+        "updatedAt": now_text(), "archivedAt": null,
+    })
+}
+
+pub(crate) fn session(world: &LinearState, of: &LinearSession) -> Value {
+    let app = world
+        .apps
+        .iter()
+        .find(|it| it.app.name == of.app)
+        .map(|it| it.app.app_user_id.clone());
+    let comment = of
+        .comment
+        .as_ref()
+        .and_then(|id| world.comments.iter().find(|it| it.id == *id));
+    let urls: Vec<Value> = of
+        .external_urls
+        .iter()
+        .map(|it| json!({"label": it.0, "url": it.1}))
+        .collect();
+    let links = of.external_urls.iter();
+    let links: Vec<Value> = links
+        .map(|it| json!({"__typename": "AgentSessionExternalLink", "label": it.0, "url": it.1}))
+        .collect();
+    let activities: Vec<Value> = of
+        .visible_activities()
+        .map(|it| activity(world, &of.id, it))
+        .collect();
+    json!({
+        "__typename": "AgentSession", "id": of.id, "status": of.status, "plan": of.plan, "externalUrls": urls,
+        "externalLinks": links, "externalLink": null, "summary": of.summary, "slugId": &of.id[..8],
+        "url": format!("https://linear.app/regatta/session/{}", of.id), "type": "commentThread", "context": {},
+        "appUser": app.map(|it| user(world, &it)), "creator": of.creator.as_ref().map(|it| user(world, it)),
+        "issue": of.issue.as_ref().and_then(|it| world.issue(it)).map(|it| issue(world, it)),
+        "comment": comment.map(|it| self::comment(world, it)), "sourceComment": null, "sourceMetadata": null,
+        "activities": {"__typename": "AgentActivityConnection", "nodes": activities}, "createdAt": now_text(),
+        "updatedAt": now_text(), "startedAt": null, "endedAt": null, "archivedAt": null, "dismissedAt": null,
+        "dismissedBy": null,
+    })
+}
+
+/// Converts an object to the format of webhooks: without type names and connections, and with ids
+/// next to nested objects.
+pub(crate) fn webhook_json(mut value: Value, organization: &str) -> Value {
+    fn strip(value: &mut Value) {
+        match value {
+            Value::Object(fields) => {
+                fields.remove("__typename");
+                fields.remove("activities");
+                fields.values_mut().for_each(strip);
+            }
+            Value::Array(list) => list.iter_mut().for_each(strip),
+            _ => {}
+        }
+    }
+    strip(&mut value);
+    for (field, of) in [
+        ("issueId", "issue"),
+        ("commentId", "comment"),
+        ("creatorId", "creator"),
+        ("appUserId", "appUser"),
+        ("userId", "user"),
+        ("agentSessionId", "agentSession"),
+    ] {
+        if value.get(of).is_some() {
+            value[field] = value[of]["id"].clone();
+        }
+    }
+    value["organizationId"] = json!(organization);
+    value
+}

@@ -1,0 +1,197 @@
+//! A workspace with issues, comments, agents, and sessions between people and agents.
+
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use super::super::double;
+use super::super::signature;
+
+/// The data that an agent's app needs about itself.
+#[derive(Clone, Debug)]
+pub struct LinearApp {
+    pub name: String,
+    /// The id of the agent's user: `LINEAR_AGENT_ID`.
+    pub app_user_id: String,
+    pub oauth_client_id: String,
+    /// The access token, sent as `Bearer`.
+    pub access_token: String,
+    pub webhook_secret: String,
+}
+
+pub(crate) struct LinearAppState {
+    pub(crate) app: LinearApp,
+    pub(crate) webhook: Option<String>,
+    pub(crate) deliveries: Vec<LinearDelivery>,
+}
+
+/// A webhook.
+#[derive(Clone, Debug)]
+pub struct LinearDelivery {
+    /// The delivery id, equal in every attempt.
+    pub id: String,
+    pub payload: Value,
+    /// The number of attempts.
+    pub attempts: u32,
+    /// The last status: `None` before the first answer, 0 if there was no answer.
+    pub status: Option<u16>,
+    pub(crate) session: String,
+    pub(crate) not_before: Option<Instant>,
+    pub(crate) is_in_flight: bool,
+}
+
+impl LinearDelivery {
+    /// Returns whether the receiver accepted the webhook.
+    pub fn is_accepted(&self) -> bool {
+        self.status.is_some_and(|it| (200..300).contains(&it))
+    }
+}
+
+/// An activity of a session.
+#[derive(Clone, Debug)]
+pub struct SessionActivity {
+    pub id: String,
+    /// `thought`, `action`, `elicitation`, `response`, `error`, or a person's `prompt`.
+    pub kind: String,
+    pub content: Value,
+    pub is_ephemeral: bool,
+    pub signal: Option<String>,
+    pub signal_metadata: Value,
+    /// The id of the user: a person or the agent.
+    pub user: String,
+    /// The time since the start of the double.
+    pub created: Duration,
+}
+
+impl SessionActivity {
+    /// Returns the text of the activity, or the action.
+    pub fn body(&self) -> &str {
+        self.content["body"]
+            .as_str()
+            .or_else(|| self.content["action"].as_str())
+            .unwrap_or_default()
+    }
+}
+
+/// A session of an agent.
+#[derive(Clone, Debug)]
+pub struct LinearSession {
+    pub id: String,
+    /// The agent's name.
+    pub app: String,
+    pub issue: Option<String>,
+    pub comment: Option<String>,
+    pub creator: Option<String>,
+    /// All activities, also ephemeral ones that have disappeared.
+    pub activities: Vec<SessionActivity>,
+    pub plan: Value,
+    /// Labels and URLs.
+    pub external_urls: Vec<(String, String)>,
+    pub summary: Option<String>,
+    /// `pending`, `active`, `awaitingInput`, `complete`, `error`, `stale_at`, `stopping`.
+    pub status: String,
+    /// Whether the agent sent nothing within ten seconds.
+    pub is_unresponsive: bool,
+    /// When the session began, since the start of the double.
+    pub created: Duration,
+    /// The deadline for the first activity, and the time when the session becomes stale.
+    pub(crate) first_activity_due: Option<Instant>,
+    pub(crate) stale_at: Option<Instant>,
+}
+
+impl LinearSession {
+    /// Returns the activities that people see, without ephemeral ones.
+    pub fn visible_activities(&self) -> impl Iterator<Item = &SessionActivity> {
+        let last = self.activities.len();
+        self.activities
+            .iter()
+            .enumerate()
+            .filter(move |it| !it.1.is_ephemeral || it.0 + 1 == last)
+            .map(|it| it.1)
+    }
+
+    /// Returns the activities of the agent.
+    pub fn agent_activities(&self) -> impl Iterator<Item = &SessionActivity> {
+        self.activities.iter().filter(|it| it.kind != "prompt")
+    }
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct LinearIssue {
+    pub(crate) id: String,
+    pub(crate) identifier: String,
+    pub(crate) title: String,
+    pub(crate) description: String,
+    pub(crate) delegate: Option<String>,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct LinearComment {
+    pub(crate) id: String,
+    pub(crate) issue: String,
+    pub(crate) user: String,
+    pub(crate) body: String,
+}
+
+/// The state of Linear, as far as agents see it.
+pub struct LinearState {
+    pub(crate) organization: String,
+    pub(crate) apps: Vec<LinearAppState>,
+    /// The ids and names of people.
+    pub(crate) people: Vec<(String, String)>,
+    pub(crate) issues: Vec<LinearIssue>,
+    pub(crate) comments: Vec<LinearComment>,
+    pub(crate) sessions: Vec<LinearSession>,
+    pub(crate) max_requests_per_hour: u32,
+    /// Whether a retry has the timestamp of the first attempt.
+    pub(crate) keeps_retry_timestamps: bool,
+}
+
+impl double::ServiceState for LinearState {
+    fn rate_limit_answer(_: &str, seconds: f64) -> (u16, Vec<(&'static str, String)>, Value) {
+        let reset = (signature::unix_time() + Duration::from_secs_f64(seconds)).as_millis();
+        let headers = vec![
+            ("x-ratelimit-requests-remaining", "0".to_owned()),
+            ("x-ratelimit-requests-reset", reset.to_string()),
+        ];
+        let body = json!({"errors": [{
+            "message": "Rate limit exceeded",
+            "extensions": {"type": "ratelimited", "code": "RATELIMITED", "statusCode": 400, "userError": true,
+                "userPresentableMessage": "Rate limit exceeded. Please try again later."},
+        }]});
+        (400, headers, body)
+    }
+}
+
+impl LinearState {
+    /// Returns a session.
+    pub fn session(&self, id: &str) -> Option<&LinearSession> {
+        self.sessions.iter().find(|it| it.id == id)
+    }
+
+    /// Returns all activities of a session.
+    pub fn activities(&self, session: &str) -> &[SessionActivity] {
+        self.session(session)
+            .map(|it| it.activities.as_slice())
+            .unwrap_or_default()
+    }
+
+    /// Returns the webhooks of an agent.
+    pub fn deliveries(&self, app: &str) -> &[LinearDelivery] {
+        self.apps
+            .iter()
+            .find(|it| it.app.name == app)
+            .map(|it| it.deliveries.as_slice())
+            .unwrap_or_default()
+    }
+
+    pub(crate) fn session_mut(&mut self, id: &str) -> Option<&mut LinearSession> {
+        self.sessions.iter_mut().find(|it| it.id == id)
+    }
+
+    pub(crate) fn issue(&self, name: &str) -> Option<&LinearIssue> {
+        self.issues
+            .iter()
+            .find(|it| it.id == name || it.identifier == name)
+    }
+}

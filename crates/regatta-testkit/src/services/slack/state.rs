@@ -1,0 +1,375 @@
+//! A workspace: people, apps, and channels with their messages.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use super::super::double::{CallRecords, ServiceState};
+use super::super::rate_limit::header_text;
+use super::super::signature;
+
+/// The data that an app needs about itself.
+#[derive(Clone, Debug)]
+pub struct SlackApp {
+    /// The name that people write after the @, such as `claude`.
+    pub name: String,
+    /// The app's id: `A…`.
+    pub id: String,
+    /// The id of the bot's user, as in mentions: `U…`.
+    pub bot_user: String,
+    /// The bot's id: `B…`.
+    pub bot_id: String,
+    /// The bot token: `xoxb-…`.
+    pub bot_token: String,
+    /// The app token: `xapp-…`.
+    pub app_token: String,
+    pub signing_secret: String,
+}
+
+/// The way in which an app receives its events.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum EventTransport {
+    Socket,
+    /// With signed requests to this URL.
+    Http(String),
+}
+
+/// The current state of a message.
+#[derive(Clone, Debug)]
+pub struct SlackMessage {
+    pub ts: String,
+    /// The root of the thread, if the message is a reply.
+    pub thread_ts: Option<String>,
+    /// The user id of the author: a person or a bot.
+    pub user: String,
+    /// The app that posted it.
+    pub app: Option<String>,
+    pub text: String,
+    pub blocks: Value,
+    pub metadata: Value,
+    /// The only person who sees the message, if it is ephemeral.
+    pub ephemeral_for: Option<String>,
+    /// Emoji with the user who reacted, in order.
+    pub reactions: Vec<(String, String)>,
+    /// Whether the message is being streamed; `None` if it never was a stream.
+    pub is_streaming: Option<bool>,
+    /// When the message was posted and when it was last changed, since the start of the double.
+    pub posted: Duration,
+    pub changed: Duration,
+    /// All versions of the text, the current one last.
+    pub versions: Vec<String>,
+}
+
+impl SlackMessage {
+    /// Returns the root of the thread that the message belongs to or would begin.
+    pub fn root(&self) -> &str {
+        self.thread_ts.as_deref().unwrap_or(&self.ts)
+    }
+
+    /// Returns all actions that can be clicked: `action_id` and `value`.
+    pub fn buttons(&self) -> Vec<(String, String)> {
+        self.elements()
+            .map(|it| (text_field(it, "action_id"), text_field(it, "value")))
+            .collect()
+    }
+
+    pub(crate) fn elements(&self) -> impl Iterator<Item = &Value> {
+        let of = |block: &'_ Value| {
+            block["elements"]
+                .as_array()
+                .cloned()
+                .unwrap_or_default()
+                .len()
+        };
+        let blocks = self
+            .blocks
+            .as_array()
+            .map(Vec::as_slice)
+            .unwrap_or_default();
+        blocks.iter().flat_map(move |block| {
+            let inner = (0..of(block)).map(|at| &block["elements"][at]);
+            inner
+                .chain(block.get("accessory"))
+                .filter(|it| it["action_id"].is_string())
+        })
+    }
+}
+
+fn text_field(of: &Value, field: &str) -> String {
+    of[field].as_str().unwrap_or_default().to_owned()
+}
+
+/// A channel or a conversation.
+#[derive(Clone, Debug)]
+pub(crate) struct SlackChannel {
+    pub(crate) id: String,
+    pub(crate) name: String,
+    /// The kind: `channel`, `group` or `im`.
+    pub(crate) kind: &'static str,
+    pub(crate) members: BTreeSet<String>,
+    pub(crate) messages: Vec<SlackMessage>,
+}
+
+/// An event or interaction for an app, until the app has acknowledged it.
+#[derive(Clone, Debug)]
+pub struct SlackEnvelope {
+    /// The kind: `events_api`, `interactive` or `slash_commands`.
+    pub kind: &'static str,
+    /// The event's id, equal in every attempt; `None` for an interaction.
+    pub event_id: Option<String>,
+    /// The envelope id of the last attempt.
+    pub envelope_id: String,
+    /// The envelope ids of earlier attempts.
+    pub(crate) older_ids: Vec<String>,
+    pub payload: Value,
+    /// The number of earlier attempts.
+    pub retries: u32,
+    pub(crate) reason: &'static str,
+    pub(crate) state: EnvelopeState,
+    pub(crate) not_before: Option<Instant>,
+    /// When the envelope was created and when it was acknowledged, since the start of the double.
+    pub created: Duration,
+    pub acknowledged: Option<Duration>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum EnvelopeState {
+    Waiting,
+    Sent { connection: u64, sent_at: Instant },
+    Acknowledged,
+    GivenUp,
+}
+
+pub(crate) struct SlackAppState {
+    pub(crate) app: SlackApp,
+    pub(crate) mode: EventTransport,
+    /// The subscribed events: `app_mention`, `message.channels`, …
+    pub(crate) events: BTreeSet<String>,
+    pub(crate) envelopes: Vec<SlackEnvelope>,
+    /// The number of settled envelopes at the beginning of the list, so that thousands of them are
+    /// not checked again.
+    pub(crate) settled_count: usize,
+    pub(crate) connections: Vec<u64>,
+    pub(crate) tickets: BTreeSet<String>,
+    /// The pending orders for the app's sockets, by connection.
+    pub(crate) orders: BTreeMap<u64, VecDeque<&'static str>>,
+    /// Whether the app's sockets are silent without being closed.
+    pub(crate) is_muted: bool,
+}
+
+/// The state of the workspace.
+pub struct SlackState {
+    pub(crate) team: String,
+    pub(crate) people: Vec<(String, String)>,
+    pub(crate) apps: Vec<SlackAppState>,
+    pub(crate) channels: Vec<SlackChannel>,
+    last_timestamp: u64,
+}
+
+impl ServiceState for SlackState {
+    fn rate_limit_answer(_: &str, seconds: f64) -> (u16, Vec<(&'static str, String)>, Value) {
+        (
+            429,
+            vec![("retry-after", header_text(seconds))],
+            json!({"ok": false, "error": "ratelimited"}),
+        )
+    }
+}
+
+impl SlackState {
+    pub(crate) fn new() -> SlackState {
+        SlackState {
+            team: "T0REGATTA".into(),
+            people: vec![],
+            apps: vec![],
+            channels: vec![],
+            last_timestamp: 0,
+        }
+    }
+
+    /// Returns the visible messages of a channel, by its name or id.
+    pub fn messages(&self, channel: &str) -> &[SlackMessage] {
+        self.channel(channel)
+            .map(|it| it.messages.as_slice())
+            .unwrap_or_default()
+    }
+
+    /// Returns the replies to this message.
+    pub fn thread<'a>(
+        &'a self,
+        channel: &str,
+        root: &'a str,
+    ) -> impl Iterator<Item = &'a SlackMessage> {
+        self.messages(channel)
+            .iter()
+            .filter(move |it| it.thread_ts.as_deref() == Some(root))
+    }
+
+    /// Returns one message.
+    pub fn message(&self, channel: &str, ts: &str) -> Option<&SlackMessage> {
+        self.messages(channel).iter().rev().find(|it| it.ts == ts)
+    }
+
+    /// Returns the envelopes for an app, acknowledged or not.
+    pub fn envelopes(&self, app: &str) -> &[SlackEnvelope] {
+        self.apps
+            .iter()
+            .find(|it| it.app.name == app)
+            .map(|it| it.envelopes.as_slice())
+            .unwrap_or_default()
+    }
+
+    /// Returns how many envelopes an app has acknowledged.
+    pub fn acknowledged(&self, app: &str) -> usize {
+        self.envelopes(app)
+            .iter()
+            .filter(|it| it.acknowledged.is_some())
+            .count()
+    }
+
+    /// Returns the number of the app's open sockets.
+    pub fn sockets(&self, app: &str) -> usize {
+        self.apps
+            .iter()
+            .find(|it| it.app.name == app)
+            .map_or(0, |it| it.connections.len())
+    }
+
+    /// Returns the id of a person, an app's bot or a channel.
+    pub fn id(&self, name: &str) -> Option<&str> {
+        let person = self
+            .people
+            .iter()
+            .find(|it| it.1 == name || it.0 == name)
+            .map(|it| it.0.as_str());
+        let bot = || {
+            self.apps
+                .iter()
+                .find(|it| it.app.name == name || it.app.bot_user == name)
+        };
+        person
+            .or_else(|| bot().map(|it| it.app.bot_user.as_str()))
+            .or_else(|| self.channel(name).map(|it| it.id.as_str()))
+    }
+
+    pub(crate) fn channel(&self, name: &str) -> Option<&SlackChannel> {
+        self.channels
+            .iter()
+            .find(|it| it.id == name || it.name == name)
+    }
+
+    pub(crate) fn channel_mut(&mut self, id: &str) -> Option<&mut SlackChannel> {
+        self.channels
+            .iter_mut()
+            .find(|it| it.id == id || it.name == id)
+    }
+
+    pub(crate) fn message_mut(&mut self, channel: &str, ts: &str) -> Option<&mut SlackMessage> {
+        self.channel_mut(channel)?
+            .messages
+            .iter_mut()
+            .rev()
+            .find(|it| it.ts == ts)
+    }
+
+    /// Returns a timestamp that no other message has.
+    pub(crate) fn next_timestamp(&mut self) -> String {
+        self.last_timestamp = (self.last_timestamp + 1).max(
+            signature::unix_time()
+                .as_micros()
+                .try_into()
+                .unwrap_or(u64::MAX),
+        );
+        format!(
+            "{}.{:06}",
+            self.last_timestamp / 1_000_000,
+            self.last_timestamp % 1_000_000
+        )
+    }
+
+    /// Converts a person's text as Slack does: escaped, and with mentions by id.
+    pub(crate) fn escape_typed(&self, text: &str) -> String {
+        let mut escaped = text
+            .replace('&', "&amp;")
+            .replace('<', "&lt;")
+            .replace('>', "&gt;");
+        let mut names: Vec<(&str, &str)> = self
+            .people
+            .iter()
+            .map(|it| (it.1.as_str(), it.0.as_str()))
+            .collect();
+        names.extend(
+            self.apps
+                .iter()
+                .map(|it| (it.app.name.as_str(), it.app.bot_user.as_str())),
+        );
+        // Replace the longest names first, so that `@claude-two` does not become `@claude` with a
+        // suffix.
+        names.sort_by_key(|it| std::cmp::Reverse(it.0.len()));
+        for (name, id) in names {
+            escaped = escaped.replace(&format!("@{name}"), &format!("<@{id}>"));
+        }
+        escaped
+    }
+
+    /// Adds a message to a channel and notifies the apps.
+    pub(crate) fn add_message(
+        &mut self,
+        ledger: &mut CallRecords,
+        channel: &str,
+        message: SlackMessage,
+    ) {
+        let event = self.message_json(&message, false);
+        if let Some(channel) = self.channel_mut(channel) {
+            channel.messages.push(message.clone());
+        }
+        if message.ephemeral_for.is_none() {
+            self.queue_message_event(ledger, channel, event, &message);
+        }
+    }
+
+    /// Formats a message as the API does.
+    pub(crate) fn message_json(&self, message: &SlackMessage, metadata: bool) -> Value {
+        let mut it = json!({
+            "type": "message", "user": message.user, "text": message.text, "ts": message.ts, "team": self.team,
+        });
+        if let Some(thread) = &message.thread_ts {
+            it["thread_ts"] = json!(thread);
+        }
+        if message.blocks.as_array().is_some_and(|it| !it.is_empty()) {
+            it["blocks"] = message.blocks.clone();
+        }
+        if let Some(app) = message
+            .app
+            .as_ref()
+            .and_then(|name| self.apps.iter().find(|it| it.app.name == *name))
+        {
+            let app = &app.app;
+            it["bot_id"] = json!(app.bot_id);
+            it["app_id"] = json!(app.id);
+            it["bot_profile"] =
+                json!({"id": app.bot_id, "app_id": app.id, "name": app.name, "team_id": self.team});
+        } else {
+            it["client_msg_id"] = json!(signature::fake_uuid(&message.ts));
+        }
+        if metadata && !message.metadata.is_null() {
+            it["metadata"] = message.metadata.clone();
+        }
+        if message.versions.len() > 1 {
+            it["edited"] = json!({"user": message.user, "ts": message.ts});
+        }
+        if !message.reactions.is_empty() {
+            let mut grouped: Vec<(String, Vec<String>)> = vec![];
+            for (name, user) in &message.reactions {
+                match grouped.iter_mut().find(|it| it.0 == *name) {
+                    Some(group) => group.1.push(user.clone()),
+                    None => grouped.push((name.clone(), vec![user.clone()])),
+                }
+            }
+            let of = |(name, users): (String, Vec<String>)| json!({"name": name, "count": users.len(), "users": users});
+            it["reactions"] = grouped.into_iter().map(of).collect();
+        }
+        it
+    }
+}

@@ -1,0 +1,338 @@
+//! Bots, people, and chats with their messages.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::super::double::{self, CallRecords};
+use super::super::rate_limit::header_text;
+use super::super::signature;
+
+/// The data that a bot needs about itself.
+#[derive(Clone, Debug)]
+pub struct TelegramBot {
+    pub id: i64,
+    /// The name without the @.
+    pub username: String,
+    pub token: String,
+}
+
+pub(crate) struct TelegramBotState {
+    pub(crate) bot: TelegramBot,
+    /// Updates that are not confirmed yet.
+    pub(crate) updates: Vec<Value>,
+    /// The number of polls. A newer poll ends an older one.
+    pub(crate) poll_number: u64,
+    pub(crate) allowed_updates: Option<Vec<String>>,
+    /// Whether the bot receives only mentions and replies in groups.
+    pub(crate) is_private: bool,
+    pub(crate) next_update: i64,
+}
+
+/// The current state of a message.
+#[derive(Clone, Debug)]
+pub struct TelegramMessage {
+    pub id: i64,
+    /// The name of a person or a bot.
+    pub from: String,
+    /// The text with its markup, as it was sent.
+    pub text: String,
+    /// The text as people see it.
+    pub plain_text: String,
+    pub reply_to: Option<i64>,
+    pub thread: Option<i64>,
+    pub keyboard: Value,
+    /// Emoji with the user who reacted.
+    pub reactions: Vec<(String, String)>,
+    /// The time since the start of the double.
+    pub posted: Duration,
+    pub changed: Duration,
+    /// All versions of the text, the current one last.
+    pub versions: Vec<String>,
+}
+
+impl TelegramMessage {
+    /// Returns all buttons: text and data.
+    pub fn buttons(&self) -> Vec<(String, String)> {
+        let text = |it: &Value, field: &str| it[field].as_str().unwrap_or_default().to_owned();
+        let rows = self.keyboard["inline_keyboard"]
+            .as_array()
+            .into_iter()
+            .flatten();
+        let buttons = rows.flat_map(|it| it.as_array().into_iter().flatten());
+        buttons
+            .map(|it| (text(it, "text"), text(it, "callback_data")))
+            .collect()
+    }
+}
+
+pub(crate) struct TelegramChat {
+    pub(crate) id: i64,
+    pub(crate) name: String,
+    /// The bot of a private chat. Such a chat has the person's id, so the bot tells chats of one
+    /// person apart.
+    pub(crate) direct_bot: Option<String>,
+    /// The names of people and bots.
+    pub(crate) members: BTreeSet<String>,
+    pub(crate) messages: Vec<TelegramMessage>,
+    /// The visible actions of bots: bot, action, time.
+    pub(crate) actions: Vec<(String, String, Duration)>,
+}
+
+impl TelegramChat {
+    pub(crate) fn is_group(&self) -> bool {
+        self.direct_bot.is_none()
+    }
+}
+
+/// A press of a button.
+#[derive(Clone, Debug)]
+pub struct CallbackQuery {
+    pub id: String,
+    pub bot: String,
+    pub data: String,
+    /// The bot's answer. An empty answer only ends the wait.
+    pub answered: Option<String>,
+}
+
+/// The state of Telegram, as far as bots see it.
+pub struct TelegramState {
+    pub(crate) bots: Vec<TelegramBotState>,
+    /// The ids and names of people.
+    pub(crate) people: Vec<(i64, String)>,
+    pub(crate) chats: Vec<TelegramChat>,
+    pub(crate) callbacks: Vec<CallbackQuery>,
+}
+
+impl double::ServiceState for TelegramState {
+    fn rate_limit_answer(_: &str, seconds: f64) -> (u16, Vec<(&'static str, String)>, Value) {
+        let number = if seconds.fract() == 0.0 {
+            json!(seconds as u64)
+        } else {
+            json!(seconds)
+        };
+        let words = header_text(seconds);
+        let body = json!({
+            "ok": false, "error_code": 429, "description": format!("Too Many Requests: retry \
+                after {words}"),
+            "parameters": {"retry_after": number},
+        });
+        (429, vec![("retry-after", words)], body)
+    }
+}
+
+impl TelegramState {
+    /// Returns the messages of a chat, by its name or id.
+    pub fn messages(&self, chat: &str) -> &[TelegramMessage] {
+        self.chat(chat)
+            .map(|it| it.messages.as_slice())
+            .unwrap_or_default()
+    }
+
+    /// Returns one message.
+    pub fn message(&self, chat: &str, id: i64) -> Option<&TelegramMessage> {
+        self.messages(chat).iter().find(|it| it.id == id)
+    }
+
+    /// Returns the visible actions of bots in a chat: bot, action, time.
+    pub fn actions(&self, chat: &str) -> &[(String, String, Duration)] {
+        self.chat(chat)
+            .map(|it| it.actions.as_slice())
+            .unwrap_or_default()
+    }
+
+    /// Returns all button presses.
+    pub fn callbacks(&self) -> &[CallbackQuery] {
+        &self.callbacks
+    }
+
+    /// Returns the number of updates that a bot has not confirmed.
+    pub fn unconfirmed(&self, bot: &str) -> usize {
+        self.bots
+            .iter()
+            .find(|it| it.bot.username == bot)
+            .map_or(0, |it| it.updates.len())
+    }
+
+    /// Returns how many polls a bot has started.
+    pub fn poll_count(&self, bot: &str) -> u64 {
+        self.bots
+            .iter()
+            .find(|it| it.bot.username == bot)
+            .map_or(0, |it| it.poll_number)
+    }
+
+    pub(crate) fn chat(&self, name: &str) -> Option<&TelegramChat> {
+        self.chats
+            .iter()
+            .find(|it| it.name == name || it.id.to_string() == name)
+    }
+
+    pub(crate) fn chat_index(&self, name: &str) -> usize {
+        let found = self
+            .chats
+            .iter()
+            .position(|it| it.name == name || it.id.to_string() == name);
+        found.unwrap_or_else(|| panic!("no chat is called {name}"))
+    }
+
+    /// Returns the chat with this id that the bot is in.
+    pub(crate) fn chat_of(&self, bot: &str, id: i64) -> Option<usize> {
+        self.chats
+            .iter()
+            .position(|it| it.id == id && it.direct_bot.as_ref().is_none_or(|it| it == bot))
+    }
+
+    pub(crate) fn user_json(&self, name: &str) -> Value {
+        if let Some(it) = self.bots.iter().find(|it| it.bot.username == name) {
+            return json!({"id": it.bot.id, "is_bot": true, "first_name": name, "username": name});
+        }
+        let id = self.people.iter().find(|it| it.1 == name).map(|it| it.0);
+        json!({"id": id, "is_bot": false, "first_name": name, "username": name, "language_code": "en"})
+    }
+
+    pub(crate) fn message_json(&self, chat: usize, message: &TelegramMessage) -> Value {
+        let place = &self.chats[chat];
+        let kind = if place.is_group() {
+            json!({"id": place.id, "type": "supergroup", "title": place.name})
+        } else {
+            let person = self
+                .people
+                .iter()
+                .find(|it| it.0 == place.id)
+                .map(|it| it.1.clone())
+                .unwrap_or_default();
+            json!({"id": place.id, "type": "private", "first_name": person, "username": person})
+        };
+        let mut shown = json!({
+            "message_id": message.id, "from": self.user_json(&message.from), "chat": kind, "date": signature::unix_time().as_secs(),
+            "text": message.plain_text,
+        });
+        let entities = message_entities(&message.plain_text);
+        if !entities.is_empty() {
+            shown["entities"] = Value::Array(entities);
+        }
+        if let Some(thread) = message.thread {
+            shown["message_thread_id"] = json!(thread);
+        }
+        if !message.keyboard.is_null() {
+            shown["reply_markup"] = message.keyboard.clone();
+        }
+        let answered = message
+            .reply_to
+            .and_then(|id| place.messages.iter().find(|it| it.id == id));
+        if let Some(answered) = answered {
+            let mut inner = answered.clone();
+            inner.reply_to = None;
+            shown["reply_to_message"] = self.message_json(chat, &inner);
+        }
+        if message.versions.len() > 1 {
+            shown["edit_date"] = json!(signature::unix_time().as_secs());
+        }
+        shown
+    }
+
+    /// Adds a message to a chat, and notifies the bots that may see it. Bots do not see messages of
+    /// bots.
+    pub(crate) fn add_message(&mut self, chat: usize, message: TelegramMessage) {
+        let from_bot = self.bots.iter().any(|it| it.bot.username == message.from);
+        self.chats[chat].messages.push(message.clone());
+        if from_bot {
+            return;
+        }
+        let shown = self.message_json(chat, &message);
+        self.queue_updates(chat, &message, "message", &shown);
+    }
+
+    /// Notifies the bots of a chat of a person's message.
+    pub(crate) fn queue_updates(
+        &mut self,
+        chat: usize,
+        message: &TelegramMessage,
+        kind: &str,
+        shown: &Value,
+    ) {
+        let place = &self.chats[chat];
+        let replied = message
+            .reply_to
+            .and_then(|id| place.messages.iter().find(|it| it.id == id));
+        let replied = replied.map(|it| it.from.clone());
+        let (members, group, only) = (
+            place.members.clone(),
+            place.is_group(),
+            place.direct_bot.clone(),
+        );
+        for bot in &mut self.bots {
+            let name = &bot.bot.username;
+            let named = message.plain_text.contains(&format!("@{name}"))
+                || message.plain_text.starts_with('/');
+            let sees = !group || !bot.is_private || named || replied.as_ref() == Some(name);
+            if members.contains(name) && only.as_ref().is_none_or(|it| it == name) && sees {
+                bot.add_update(kind, shown.clone());
+            }
+        }
+    }
+
+    pub(crate) fn new_message(
+        &self,
+        ledger: &mut CallRecords,
+        from: &str,
+        text: &str,
+    ) -> TelegramMessage {
+        let now = ledger.elapsed();
+        TelegramMessage {
+            id: i64::try_from(ledger.next()).unwrap_or(i64::MAX),
+            from: from.to_owned(),
+            text: text.to_owned(),
+            plain_text: text.to_owned(),
+            reply_to: None,
+            thread: None,
+            keyboard: Value::Null,
+            reactions: vec![],
+            posted: now,
+            changed: now,
+            versions: vec![text.to_owned()],
+        }
+    }
+}
+
+impl TelegramBotState {
+    pub(crate) fn add_update(&mut self, kind: &str, what: Value) {
+        // By default a bot receives all kinds except a few.
+        let asked = self.allowed_updates.as_ref().filter(|it| !it.is_empty());
+        let wanted = asked.map_or(kind != "message_reaction", |it| {
+            it.iter().any(|it| it == kind)
+        });
+        if wanted {
+            self.next_update += 1;
+            let mut update = json!({"update_id": self.next_update});
+            update[kind] = what;
+            self.updates.push(update);
+        }
+    }
+}
+
+/// Returns mentions and commands, with offsets in UTF-16 units.
+fn message_entities(text: &str) -> Vec<Value> {
+    let mut found = vec![];
+    let mut offset = 0;
+    for word in text.split_inclusive([' ', '\n']) {
+        let name: String = word
+            .chars()
+            .take_while(|it| it.is_alphanumeric() || "_@/".contains(*it))
+            .collect();
+        let kind = match name.chars().next() {
+            Some('@') => "mention",
+            Some('/') => "bot_command",
+            _ => "",
+        };
+        if !kind.is_empty() && name.len() > 1 {
+            found.push(
+                json!({"type": kind, "offset": offset, "length": name.encode_utf16().count()}),
+            );
+        }
+        offset += word.encode_utf16().count();
+    }
+    found
+}

@@ -1,0 +1,193 @@
+//! Directories of agent tests (`regatta agent test`), and their removal after a crash (P12).
+//!
+//! An agent test runs without a daemon, in a temporary directory outside of the data directory. A
+//! record in the data directory holds the path of that directory, and the process that runs the
+//! test locks the record. When the lock is free the process has ended in some way. The next test,
+//! the next start of the daemon or `regatta doctor` then removes the directory. The agent's program
+//! ends earlier than that: its shim stops it when the testing process no longer writes the
+//! contact file.
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::mpsc;
+use std::time::Duration;
+
+use rustix::fs::{FlockOperation, flock};
+
+use crate::composition;
+use crate::daemon;
+use crate::output::{CommandError, command_error};
+
+/// How long a program keeps running after the process that tests it has disappeared.
+pub(crate) const CONTACT_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How often the contact file is written.
+const CONTACT_INTERVAL: Duration = Duration::from_millis(500);
+
+/// The directory of one test. It is removed when the value is dropped.
+pub(crate) struct AgentTestDir {
+    path: PathBuf,
+    record_path: PathBuf,
+    /// Held until the directory is removed.
+    _lock: File,
+    /// Dropped to end the thread that writes the contact file.
+    _contact_thread: mpsc::Sender<()>,
+}
+
+impl AgentTestDir {
+    /// Creates the directory. Writes the record first, so that every directory has a record.
+    pub(crate) fn create(data_dir: &Path) -> Result<AgentTestDir, CommandError> {
+        let broken = |error: io::Error| {
+            command_error(
+                "io",
+                format!("could not create a directory for the test: {error}"),
+                "check that TMPDIR names a directory you can write",
+            )
+        };
+        let books = records_dir(data_dir);
+        fs::create_dir_all(&books).map_err(broken)?;
+        let mark = daemon::random_hex(16).map_err(broken)?;
+        let place = std::env::temp_dir().join(format!("regatta-test-{mark}"));
+        let book = books.join(format!("{mark}.book"));
+        let mut lock = File::options()
+            .create_new(true)
+            .write(true)
+            .mode(0o600)
+            .open(&book)
+            .map_err(broken)?;
+        flock(&lock, FlockOperation::NonBlockingLockExclusive)
+            .map_err(|error| broken(error.into()))?;
+        lock.write_all(place.as_os_str().as_encoded_bytes())
+            .and_then(|()| lock.sync_all())
+            .map_err(broken)?;
+        make_private(&place).map_err(broken)?;
+        let (leash, ends) = mpsc::channel();
+        let file = place.join("leash");
+        composition::write_contact_file(&file).map_err(broken)?;
+        std::thread::spawn(move || {
+            while ends.recv_timeout(CONTACT_INTERVAL) == Err(mpsc::RecvTimeoutError::Timeout) {
+                if let Err(error) = composition::write_contact_file(&file) {
+                    tracing::warn!("could not write the contact file of the agent test: {error}");
+                }
+            }
+        });
+        Ok(AgentTestDir {
+            path: place,
+            record_path: book,
+            _lock: lock,
+            _contact_thread: leash,
+        })
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub(crate) fn contact_file(&self) -> PathBuf {
+        self.path.join("leash")
+    }
+}
+
+impl Drop for AgentTestDir {
+    fn drop(&mut self) {
+        if let Err(error) = remove_with_record(&self.path, &self.record_path) {
+            tracing::warn!("could not remove {}: {error}", self.path.display());
+        }
+    }
+}
+
+fn make_private(dir: &Path) -> io::Result<()> {
+    fs::DirBuilder::new().mode(0o700).create(dir)
+}
+
+fn records_dir(data_dir: &Path) -> PathBuf {
+    data_dir.join("trials")
+}
+
+/// Removes the directory before the record: a record without a directory is harmless, but a
+/// directory without a record would never be found.
+fn remove_with_record(place: &Path, book: &Path) -> io::Result<()> {
+    for removed in [fs::remove_dir_all(place), fs::remove_file(book)] {
+        match removed {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// Stops the programs and removes the directories of tests whose process has ended. Returns their
+/// number.
+pub(crate) fn sweep_abandoned(data_dir: &Path) -> io::Result<usize> {
+    let entries = match fs::read_dir(records_dir(data_dir)) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(0),
+        entries => entries?,
+    };
+    let mut swept = 0;
+    for entry in entries {
+        let book = entry?.path();
+        let Ok(lock) = File::open(&book) else {
+            continue;
+        };
+        if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
+            continue; // the test is still running
+        }
+        let place = PathBuf::from(fs::read_to_string(&book)?);
+        // Remove only our own directories; a half-written record names none.
+        let is_ours = place
+            .file_name()
+            .is_some_and(|name| name.to_string_lossy().starts_with("regatta-test-"));
+        if is_ours && place.is_absolute() {
+            composition::end_shims_in(&place.join("data")).map_err(io::Error::other)?;
+            remove_with_record(&place, &book)?;
+        } else {
+            fs::remove_file(&book)?;
+        }
+        swept += 1;
+    }
+    Ok(swept)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// P12: a test leaves nothing behind. The directory of a vanished process is swept; that of a
+    /// running test stays.
+    #[test]
+    fn p12_directories_of_ended_agent_tests_are_removed() {
+        let data = tempfile::tempdir().unwrap();
+        let live = AgentTestDir::create(data.path()).unwrap();
+        let place = live.path().to_owned();
+        assert_eq!(
+            sweep_abandoned(data.path()).unwrap(),
+            0,
+            "the test is running"
+        );
+        assert!(place.is_dir());
+        drop(live);
+        assert!(!place.exists());
+
+        let left =
+            std::env::temp_dir().join(format!("regatta-test-{}", daemon::random_hex(16).unwrap()));
+        fs::create_dir(&left).unwrap();
+        fs::write(
+            records_dir(data.path()).join("left.book"),
+            left.to_str().unwrap(),
+        )
+        .unwrap();
+        fs::write(records_dir(data.path()).join("torn.book"), "").unwrap();
+        let foreign = data.path().join("foreign");
+        fs::create_dir(&foreign).unwrap();
+        fs::write(
+            records_dir(data.path()).join("foreign.book"),
+            foreign.to_str().unwrap(),
+        )
+        .unwrap();
+        assert_eq!(sweep_abandoned(data.path()).unwrap(), 3);
+        assert!(!left.exists() && foreign.is_dir());
+        assert_eq!(fs::read_dir(records_dir(data.path())).unwrap().count(), 0);
+    }
+}

@@ -1,0 +1,190 @@
+//! Remembers across starts of the daemon where the variables of bridges come from.
+//!
+//! Any command starts a daemon that is not running, in any shell. A daemon that replaces a crashed
+//! one therefore often has an environment without the variables. `bridges/sources.json` in the data
+//! directory lists the variables that were used at the last start and the source of each: a file, a
+//! command, or the environment. The daemon reads files and runs commands again. A value that was
+//! only in the environment is lost, and the bridge reports that. No secret is stored.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use regatta_agents::redact::redact_text;
+use regatta_agents::secrets;
+use regatta_bridges::config::{
+    self, BridgeRegistry, BridgeVariables, SETTING_VARIABLES, VariableOrigin,
+};
+use regatta_core::agent::{SecretSource, SecretVariable};
+use serde::{Deserialize, Serialize};
+
+/// Where a variable's value comes from.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum VariableSource {
+    /// The environment variable of the daemon itself.
+    Environment,
+    File(String),
+    Command(String),
+    /// The value itself, for a variable that holds no secret.
+    Value(String),
+}
+
+/// The variables of this daemon's environment, and the sources that an earlier daemon used.
+pub(crate) struct BridgeEnvironment {
+    path: PathBuf,
+    stored: BTreeMap<String, VariableSource>,
+    /// The sources of the variables that were found at this start.
+    used: RefCell<BTreeMap<String, VariableSource>>,
+    /// Whether the environment has at least one variable about bridges.
+    has_bridge_variables: bool,
+}
+
+impl BridgeEnvironment {
+    /// Reads the sources that were stored in the data directory.
+    pub(crate) fn read(data_dir: &Path) -> BridgeEnvironment {
+        let path = data_dir.join("bridges/sources.json");
+        let stored = match std::fs::read(&path) {
+            Ok(bytes) => serde_json::from_slice(&bytes).unwrap_or_else(|error| {
+                tracing::warn!(
+                    "could not parse {}, so no source is remembered: {error}",
+                    path.display()
+                );
+                BTreeMap::new()
+            }),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => BTreeMap::new(),
+            Err(error) => {
+                tracing::warn!(
+                    "could not read {}, so no source is remembered: {error}",
+                    path.display()
+                );
+                BTreeMap::new()
+            }
+        };
+        let has_bridge_variables = std::env::vars_os()
+            .filter(|(_, value)| !value.is_empty())
+            .any(|(name, _)| name.to_str().is_some_and(config::is_bridge_variable));
+        BridgeEnvironment {
+            path,
+            stored,
+            used: RefCell::default(),
+            has_bridge_variables,
+        }
+    }
+
+    /// Stores the sources of the variables that are used now.
+    pub(crate) fn store_used_sources(self, registry: &BridgeRegistry) -> std::io::Result<()> {
+        let found = self.used.into_inner();
+        // An invalid setting hides which variables are used, so remembered sources are then kept.
+        let mut kept = self.stored.clone();
+        kept.retain(|name, _| {
+            !registry.faults.is_empty() && !SETTING_VARIABLES.contains(&name.as_str())
+        });
+        for (name, origin) in &registry.used_variables {
+            let source = match origin {
+                VariableOrigin::Environment => found.get(name),
+                VariableOrigin::Remembered => self.stored.get(name),
+            };
+            kept.extend(source.map(|source| (name.clone(), source.clone())));
+        }
+        if kept == self.stored {
+            return Ok(());
+        }
+        if let Some(directory) = self.path.parent() {
+            std::fs::create_dir_all(directory)?;
+        }
+        crate::daemon::write_atomically(&self.path, &serde_json::to_string_pretty(&kept)?)
+    }
+}
+
+impl BridgeVariables for BridgeEnvironment {
+    fn current(&self, name: &str) -> Result<Option<String>, String> {
+        if let Some(value) = daemon_variable(name) {
+            let is_plain = SETTING_VARIABLES.contains(&name) && redact_text(&value) == value;
+            let source = if is_plain {
+                VariableSource::Value(value.clone())
+            } else {
+                VariableSource::Environment
+            };
+            self.used.borrow_mut().insert(name.to_owned(), source);
+            return Ok(Some(value));
+        }
+        // `VAR__AGENT_FILE` and `VAR_FILE__AGENT` mean the same.
+        let spelt = |ending: &str| {
+            let inner = name
+                .split_once("__")
+                .map(|(variable, agent)| format!("{variable}{ending}__{agent}"));
+            std::iter::once(format!("{name}{ending}")).chain(inner)
+        };
+        let file = spelt("_FILE")
+            .find_map(|name| daemon_variable(&name))
+            .map(|path| VariableSource::File(absolute_path(path)));
+        let Some(source) = file.or_else(|| {
+            spelt("_COMMAND")
+                .find_map(|name| daemon_variable(&name))
+                .map(VariableSource::Command)
+        }) else {
+            return Ok(None);
+        };
+        self.used
+            .borrow_mut()
+            .insert(name.to_owned(), source.clone());
+        read_source(name, &source)
+    }
+
+    fn stored_value(&self, name: &str) -> Result<Option<String>, String> {
+        let Some(source) = self.stored.get(name) else {
+            return Ok(None);
+        };
+        match source {
+            // An environment that names bridges is complete with regard to settings.
+            _ if self.has_bridge_variables && SETTING_VARIABLES.contains(&name) => Ok(None),
+            VariableSource::Environment => Err(format!(
+                "the previous daemon had {name} in its environment, and this one does not; start \
+                 the daemon with the \
+                 variable, or store the value in a file and set {name}_FILE to its path (to do \
+                 without it, set {name}=)"
+            )),
+            source => read_source(name, source),
+        }
+    }
+
+    fn is_set_to_empty(&self, name: &str) -> bool {
+        std::env::var_os(name).is_some_and(|value| value.is_empty())
+    }
+}
+
+fn daemon_variable(name: &str) -> Option<String> {
+    std::env::var(name).ok().filter(|value| !value.is_empty())
+}
+
+/// Makes a path independent of the directory in which the next daemon starts.
+fn absolute_path(path: String) -> String {
+    if path.starts_with('~') {
+        return path;
+    }
+    std::path::absolute(&path).map_or(path, |path| path.to_string_lossy().into_owned())
+}
+
+fn read_source(name: &str, source: &VariableSource) -> Result<Option<String>, String> {
+    let from = match source {
+        VariableSource::Value(value) => return Ok(Some(value.clone())),
+        VariableSource::Environment => return Ok(daemon_variable(name)),
+        VariableSource::File(path) => SecretSource::File(path.clone()),
+        VariableSource::Command(line) => SecretSource::Command(line.clone()),
+    };
+    let home = std::env::var_os("HOME")
+        .map(PathBuf::from)
+        .unwrap_or_default();
+    let key = SecretVariable {
+        name: name.to_owned(),
+        from,
+    };
+    let found = secrets::fetch_secrets(&[key], daemon_variable, &home, secrets::COMMAND_TIMEOUT);
+    let found = found.map_err(|error| format!("{error} {}", error.hint))?;
+    found
+        .warnings
+        .iter()
+        .for_each(|warning| tracing::warn!("{warning}"));
+    Ok(found.values.into_iter().next().map(|(_, value)| value))
+}

@@ -1,0 +1,95 @@
+//! Computes from the size of the machine how many merged trees are validated at once.
+
+use std::fs;
+use std::path::Path;
+
+/// Validation builds and tests, so each tree gets two cores and two gibibytes.
+const CORES_PER_SLOT: u64 = 2;
+const MEMORY_PER_SLOT_MB: u64 = 2048;
+/// The upper limit. More trees at once do not land work much faster.
+const MAX_SLOTS: u64 = 8;
+
+/// Returns how many trees may be validated at once where a project does not set it.
+///
+/// The number does not depend on the current load, so a restart does not change it (J11).
+pub(crate) fn validation_slots() -> u32 {
+    let cores = std::thread::available_parallelism().map_or(1, |it| it.get() as u64);
+    slots_for(
+        cores,
+        available_memory_mb(
+            Path::new("/proc/meminfo"),
+            Path::new("/sys/fs/cgroup/memory.max"),
+        ),
+    )
+}
+
+/// Returns at least 2 if there is more than one core: while one tree is validated, the next one is
+/// merged and set up.
+fn slots_for(cores: u64, memory_mb: Option<u64>) -> u32 {
+    let by_cores = if cores < 2 {
+        1
+    } else {
+        (cores / CORES_PER_SLOT).max(2)
+    };
+    let by_memory = memory_mb.map_or(MAX_SLOTS, |it| (it / MEMORY_PER_SLOT_MB).max(1));
+    by_cores.min(by_memory).min(MAX_SLOTS) as u32
+}
+
+/// Returns the machine's memory in MiB, or the limit of our control group if that is less.
+fn available_memory_mb(meminfo: &Path, group: &Path) -> Option<u64> {
+    let total = fs::read_to_string(meminfo).ok().and_then(|it| {
+        let line = it
+            .lines()
+            .find_map(|it| it.strip_prefix("MemTotal:"))?
+            .trim()
+            .strip_suffix("kB")?
+            .trim()
+            .to_owned();
+        line.parse::<u64>().ok()
+    });
+    let most = fs::read_to_string(group)
+        .ok()
+        .and_then(|it| it.trim().parse::<u64>().ok());
+    [total.map(|it| it >> 10), most.map(|it| it >> 20)]
+        .into_iter()
+        .flatten()
+        .min()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slots_fit_the_cores_and_the_memory() {
+        for (cores, memory, slots) in [
+            (1, Some(64_000), 1),
+            (2, Some(64_000), 2),
+            (4, Some(64_000), 2),
+            (8, Some(64_000), 4),
+            (64, Some(500_000), 8),
+            (64, Some(3_000), 1),
+            (16, Some(6_144), 3),
+            (16, None, 8),
+            (2, Some(500), 1),
+        ] {
+            assert_eq!(
+                slots_for(cores, memory),
+                slots,
+                "{cores} cores, {memory:?} MiB"
+            );
+        }
+    }
+
+    #[test]
+    fn the_smaller_memory_limit_applies() {
+        let dir = tempfile::tempdir().unwrap();
+        let (meminfo, group) = (dir.path().join("meminfo"), dir.path().join("max"));
+        assert_eq!(available_memory_mb(&meminfo, &group), None);
+        fs::write(&meminfo, "MemTotal:       16384000 kB\nMemFree: 1 kB\n").unwrap();
+        fs::write(&group, "max\n").unwrap();
+        assert_eq!(available_memory_mb(&meminfo, &group), Some(16_000));
+        fs::write(&group, "1048576000\n").unwrap();
+        assert_eq!(available_memory_mb(&meminfo, &group), Some(1_000));
+    }
+}

@@ -1,0 +1,250 @@
+//! The command `bridge`: the bridges of agents to chat and issue services, and their conversations.
+
+use regatta_api::view::{BridgeView, ConversationLineView};
+use regatta_api::{Call, input};
+use regatta_core::conversation::{Conversation, PostContent};
+
+use crate::args::BridgeCommand;
+use crate::client::CallReply;
+use crate::output::{
+    CommandResult, command_error, first_line, format_age, format_table, format_table_for,
+    window_width,
+};
+
+use super::CommandContext;
+
+/// Runs `regatta bridge`.
+pub(super) fn bridge(app: &CommandContext, word: BridgeCommand) -> CommandResult {
+    let pause = |agent, service: Option<crate::args::ServiceArg>, paused| {
+        let ask = input::BridgePause {
+            agent,
+            service: service.map(Into::into),
+            paused,
+        };
+        let got: CallReply<Vec<BridgeView>> = app.call(&Call::BridgePause(ask))?;
+        app.output
+            .print_answer("bridge.list", &got.data, &[], |_| draw_bridges(&got.data))
+    };
+    match word {
+        BridgeCommand::List => {
+            let all = fetch_bridges(app)?;
+            let none = [
+                "see docs/bridges.md and .env.example for the variables that enable a bridge, \
+                    and regatta inbox"
+                    .to_owned(),
+            ];
+            app.output.print_answer(
+                "bridge.list",
+                &all,
+                if all.is_empty() { &none } else { &[] },
+                |_| draw_bridges(&all),
+            )
+        }
+        BridgeCommand::Test { agent } => test_bridges(app, agent.as_ref()),
+        BridgeCommand::Pause { agent, service } => pause(agent, service, true),
+        BridgeCommand::Resume { agent, service } => pause(agent, service, false),
+        BridgeCommand::Conversations { all } => {
+            let ask = input::ConversationFilter { all, project: None };
+            let got: CallReply<Vec<ConversationLineView>> =
+                app.call(&Call::ConversationList(ask))?;
+            app.output
+                .print_answer("conversation.list", &got.data, &[], |_| {
+                    draw_conversations(&got.data, window_width())
+                })
+        }
+        BridgeCommand::Show { id } => show_conversation(
+            app,
+            Call::ConversationShow(input::ConversationIdInput { conversation: id }),
+        ),
+        BridgeCommand::Accept { id } => show_conversation(
+            app,
+            Call::ConversationAccept(input::ConversationIdInput { conversation: id }),
+        ),
+        BridgeCommand::Refuse { id } => show_conversation(
+            app,
+            Call::ConversationRefuse(input::ConversationIdInput { conversation: id }),
+        ),
+        BridgeCommand::Stop { id } => show_conversation(
+            app,
+            Call::ConversationStop(input::ConversationIdInput { conversation: id }),
+        ),
+        BridgeCommand::Close { id } => show_conversation(
+            app,
+            Call::ConversationClose(input::ConversationIdInput { conversation: id }),
+        ),
+    }
+}
+
+fn fetch_bridges(app: &CommandContext) -> Result<Vec<BridgeView>, crate::output::CommandError> {
+    let got: CallReply<Vec<BridgeView>> = app.call(&Call::BridgeList(input::EmptyInput {}))?;
+    Ok(got.data)
+}
+
+/// Describes the state of a bridge.
+pub(crate) fn bridge_state(it: &BridgeView) -> String {
+    match it {
+        it if it.off.is_some() => format!("off: {}", it.off.as_deref().unwrap_or_default()),
+        it if it.health.paused => "paused".into(),
+        it => {
+            let heard = match (&it.health.connected, &it.health.trouble) {
+                (Some(since), None) => format!("connected since {}", format_age(*since)),
+                (Some(_), Some(trouble)) => format!("connected; last problem: {trouble}"),
+                (None, Some(trouble)) => format!("not connected: {trouble}"),
+                (None, None) => "connecting".into(),
+            };
+            it.warning
+                .as_ref()
+                .map_or(heard.clone(), |it| format!("{heard}; {it}"))
+        }
+    }
+}
+
+/// Draws bridges as a table.
+pub(crate) fn draw_bridges(all: &[BridgeView]) -> String {
+    if all.is_empty() {
+        return "no bridges\n".into();
+    }
+    let rows = all.iter().map(|it| {
+        let known = it.health.known_as.clone().unwrap_or_default();
+        let counts = format!("{} in, {} out", it.health.taken, it.health.sent);
+        let dead = if it.dead > 0 {
+            format!(", {} dead", it.dead)
+        } else {
+            String::new()
+        };
+        vec![
+            it.agent.to_string(),
+            it.service.to_string(),
+            first_line(&known),
+            first_line(&bridge_state(it)),
+            format!("{counts}{dead}"),
+        ]
+    });
+    format_table(&rows.collect::<Vec<_>>())
+}
+
+/// Waits up to ten seconds until every bridge is connected or has failed, and prints the states.
+fn test_bridges(
+    app: &CommandContext,
+    agent: Option<&regatta_core::ids::AgentName>,
+) -> CommandResult {
+    let until = std::time::Instant::now() + std::time::Duration::from_secs(10);
+    let all = loop {
+        let mut all = fetch_bridges(app)?;
+        all.retain(|it| agent.is_none_or(|only| it.agent == *only));
+        let connecting = |it: &BridgeView| {
+            it.off.is_none() && it.health.connected.is_none() && it.health.trouble.is_none()
+        };
+        if !all.iter().any(connecting) || std::time::Instant::now() > until {
+            break all;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(100));
+    };
+    let bad: Vec<String> = all
+        .iter()
+        .filter(|it| it.off.is_some() || it.health.connected.is_none() || it.warning.is_some())
+        .map(|it| format!("{} ({})", it.name, bridge_state(it)))
+        .collect();
+    app.output
+        .print_answer("bridge.list", &all, &[], |_| draw_bridges(&all))?;
+    match bad.as_slice() {
+        [] if all.is_empty() => Err(command_error(
+            "no_bridge",
+            "there is no bridge to test",
+            "set one up as docs/bridges.md describes",
+        )),
+        [] => Ok(()),
+        bad => Err(command_error(
+            "bridge_down",
+            format!("some bridges do not work: {}", bad.join("; ")),
+            "fix the cause, then run regatta up --restart",
+        )),
+    }
+}
+
+/// Draws conversations as a table.
+pub(crate) fn draw_conversations(all: &[ConversationLineView], window: Option<usize>) -> String {
+    if all.is_empty() {
+        return "no conversations\n".into();
+    }
+    let rows = all.iter().map(|it| {
+        vec![
+            it.id.to_string(),
+            it.service.to_string(),
+            it.agent.to_string(),
+            it.word.clone(),
+            it.task.map_or(String::new(), |it| it.to_string()),
+            format_age(it.updated_wall),
+            first_line(&it.last),
+        ]
+    });
+    format_table_for(&rows.collect::<Vec<_>>(), window)
+}
+
+/// Sends a call about a conversation and prints the conversation.
+fn show_conversation(app: &CommandContext, call: Call) -> CommandResult {
+    let got: CallReply<Conversation> = app.call(&call)?;
+    let it = &got.data;
+    let mut next = Vec::new();
+    if !it.held.is_empty() {
+        next.push(format!("regatta bridge accept {}", it.id));
+        next.push(format!("regatta bridge refuse {}", it.id));
+    }
+    next.extend(it.task.map(|it| format!("regatta show {it}")));
+    app.output
+        .print_answer("conversation.show", it, &next, |_| {
+            let mut text = format!(
+                "{} {} with {} in {}\n",
+                it.id,
+                it.service,
+                it.agent,
+                first_line(&it.title)
+            );
+            text += &format!("  {}\n", first_line(&it.key));
+            for held in &it.held {
+                text += &format!(
+                    "  held: {} ({}:{}): {}\n",
+                    first_line(&held.by.name),
+                    it.service,
+                    first_line(&held.by.id),
+                    first_line(&held.text)
+                );
+            }
+            for turn in &it.turns {
+                text += &format!(
+                    "  {:?} {}: {}\n",
+                    turn.state,
+                    first_line(&turn.by.name),
+                    first_line(&turn.text)
+                );
+                if let Some(answer) = &turn.answer {
+                    text += &format!("    {}\n", first_line(answer));
+                }
+                if let Some(reason) = &turn.reason {
+                    text += &format!("    {}\n", first_line(reason));
+                }
+            }
+            for post in it
+                .posts
+                .iter()
+                .filter(|it| it.is_due() || it.failure.is_some())
+            {
+                let what = match &post.content {
+                    PostContent::Seen { .. } => "the first reaction".to_owned(),
+                    PostContent::Turn { turn } => format!("turn {turn}"),
+                    PostContent::Queued { turn, .. } => format!("the note that turn {turn} waits"),
+                    PostContent::Ask { approval } => approval.to_string(),
+                    PostContent::Note { text, .. } => first_line(text),
+                    PostContent::Pull => "a pull request".into(),
+                };
+                let how = post
+                    .failure
+                    .as_ref()
+                    .map_or("not posted yet".to_owned(), |it| {
+                        format!("could not be posted: {}", first_line(it))
+                    });
+                text += &format!("  post {}: {what}, {how}\n", post.number);
+            }
+            text
+        })
+}

@@ -1,0 +1,162 @@
+//! The command `claim`, with `acquire`, `renew`, `release`, `list` and `check`.
+
+use regatta_api::Call;
+use regatta_api::input;
+use regatta_api::view::{ClaimCheckView, ClaimsView, GrantedClaim};
+use regatta_core::claim::ClaimMode;
+use regatta_core::refusal::seconds;
+
+use crate::args::ClaimCommand;
+use crate::client::CallReply;
+use crate::output::{CommandError, CommandResult, first_line, format_age, format_table};
+
+use super::CommandContext;
+
+/// Runs `regatta claim`.
+pub(super) fn claim(app: &CommandContext, word: ClaimCommand) -> CommandResult {
+    match word {
+        ClaimCommand::Acquire {
+            uris,
+            agent,
+            ttl,
+            shared,
+            wait,
+            memo,
+        } => {
+            let mode = if shared {
+                ClaimMode::Shared
+            } else {
+                ClaimMode::Exclusive
+            };
+            let got: CallReply<GrantedClaim> =
+                app.call(&Call::ClaimAcquire(input::ClaimAcquire {
+                    uris,
+                    agent,
+                    mode,
+                    ttl_ms: ttl,
+                    wait_ms: wait,
+                    memo,
+                }))?;
+            let it = &got.data;
+            let next = [
+                format!("regatta claim renew {} --token {}", it.claim, it.token),
+                format!("regatta claim release {} --token {}", it.claim, it.token),
+            ];
+            app.output.print_answer("claim.acquire", it, &next, |_| {
+                format!(
+                    "{} token {} for {}\n",
+                    it.claim,
+                    it.token,
+                    seconds(it.ttl_ms)
+                )
+            })
+        }
+        ClaimCommand::Renew { claim, token } => {
+            let got: CallReply<GrantedClaim> =
+                app.call(&Call::ClaimRenew(input::HeldClaimInput { claim, token }))?;
+            app.output.print_answer("claim.renew", &got.data, &[], |_| {
+                format!("renewed {claim} for {}\n", seconds(got.data.ttl_ms))
+            })
+        }
+        ClaimCommand::Release { claim, token } => {
+            let _done: CallReply<String> =
+                app.call(&Call::ClaimRelease(input::HeldClaimInput { claim, token }))?;
+            app.output.print_answer(
+                "claim.release",
+                &serde_json::json!({ "claim": claim }),
+                &[],
+                |_| format!("released {claim}\n"),
+            )
+        }
+        ClaimCommand::List => {
+            let got: CallReply<ClaimsView> = app.call(&Call::ClaimList(input::EmptyInput {}))?;
+            app.output
+                .print_answer("claim.list", &got.data, &[], |_| draw_claims(&got.data))
+        }
+        ClaimCommand::Check { uris } => {
+            let got: CallReply<ClaimCheckView> =
+                app.call(&Call::ClaimCheck(input::UrisInput { uris }))?;
+            app.output
+                .print_answer("claim.check", &got.data, &[], |_| {
+                    match got.data.holders.first() {
+                        None => "free\n".into(),
+                        Some(_) => got
+                            .data
+                            .holders
+                            .iter()
+                            .map(|it| {
+                                let memo = if it.memo.is_empty() {
+                                    String::new()
+                                } else {
+                                    format!(" ({})", first_line(&it.memo))
+                                };
+                                format!("{} is held by {}{memo}\n", it.uri, it.owner)
+                            })
+                            .collect(),
+                    }
+                })?;
+            if got.data.free {
+                Ok(())
+            } else {
+                Err(CommandError::Exit(5))
+            }
+        }
+    }
+}
+
+/// Draws claims, the claims of running work, and waiting requests as a table.
+fn draw_claims(claims: &ClaimsView) -> String {
+    if claims.held.is_empty() && claims.by_work.is_empty() && claims.waiting.is_empty() {
+        return "no claims\n".into();
+    }
+    let uris = |uris: &[regatta_core::pattern::Uri]| {
+        uris.iter()
+            .map(ToString::to_string)
+            .collect::<Vec<_>>()
+            .join(" ")
+    };
+    let held = claims.held.iter().map(|it| {
+        let mode = if it.mode == ClaimMode::Shared {
+            "shared"
+        } else {
+            "exclusive"
+        };
+        let ends = it.ends_in_ms.map_or_else(
+            || first_line(&it.until),
+            |it| format!("{} left", seconds(it)),
+        );
+        vec![
+            it.claim.to_string(),
+            it.owner.to_string(),
+            mode.into(),
+            format_age(it.granted_wall),
+            ends,
+            uris(&it.uris),
+            first_line(&it.memo),
+        ]
+    });
+    let waiting = claims.waiting.iter().map(|it| {
+        vec![
+            it.wait.to_string(),
+            it.owner.to_string(),
+            "waits".into(),
+            String::new(),
+            format!("{} left", seconds(it.ends_in_ms)),
+            uris(&it.uris),
+            String::new(),
+        ]
+    });
+    let by_work = claims.by_work.iter().map(|it| {
+        let until = "while it runs".to_owned();
+        vec![
+            "-".into(),
+            it.owner.to_string(),
+            "exclusive".into(),
+            String::new(),
+            until,
+            uris(&it.uris),
+            String::new(),
+        ]
+    });
+    format_table(&held.chain(by_work).chain(waiting).collect::<Vec<_>>())
+}

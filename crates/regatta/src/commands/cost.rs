@@ -1,0 +1,256 @@
+//! The command `cost`: spending since a day, the landed work, and when the daily cap will be
+//! reached.
+
+use regatta_api::view::{CostRow, CostView, forecast_text, price_text};
+use regatta_api::{Call, input};
+use regatta_core::budget::format_dollars;
+use regatta_core::cost::{CostGrouping, CostSum};
+
+use crate::args::CostByArg;
+use crate::client::CallReply;
+use crate::output::{CommandResult, first_line, format_table_for, window_width};
+use crate::run_progress::format_tokens;
+
+use super::CommandContext;
+use super::see::format_time_to_minute;
+
+/// Runs `regatta cost`.
+pub(super) fn cost(app: &CommandContext, by: CostByArg, since: Option<u32>) -> CommandResult {
+    let client = app.client()?;
+    let by = match by {
+        CostByArg::Provider => CostGrouping::Provider,
+        CostByArg::Mission => CostGrouping::Mission,
+        CostByArg::Agent => CostGrouping::Agent,
+        CostByArg::Model => CostGrouping::Model,
+    };
+    let ask = input::CostQuery {
+        days: since.unwrap_or(0),
+        by: Some(by),
+    };
+    let got: CallReply<CostView> = client.call(&Call::Cost(ask))?;
+    let it = &got.data;
+    let next = match it.cap {
+        Some(_) => "regatta budget list",
+        None => "regatta budget set day --usd 20",
+    };
+    app.output.print_answer("cost", it, &[next.into()], |_| {
+        draw_cost(it, window_width(), format_time_to_minute)
+    })
+}
+
+/// Draws the answer for a window of this width. `clock` formats a time in this machine's time zone.
+pub(crate) fn draw_cost(
+    it: &CostView,
+    window: Option<usize>,
+    clock: impl Fn(u64) -> String,
+) -> String {
+    let day = i64::try_from(it.since_wall)
+        .ok()
+        .and_then(|it| jiff::Timestamp::from_millisecond(it).ok());
+    let day = day.map_or_else(
+        || "?".into(),
+        |it| it.to_zoned(jiff::tz::TimeZone::UTC).date().to_string(),
+    );
+    let since = if it.days == 0 {
+        "today".to_owned()
+    } else {
+        format!("since {day}")
+    };
+    let mut text = String::new();
+    for (nth, part) in it.tables.iter().enumerate() {
+        let mut rows = vec![header_row(part.by.name())];
+        rows.extend(
+            part.rows
+                .iter()
+                .map(|it| cost_row(&group_name(it), &it.sum)),
+        );
+        if nth == 0 {
+            rows.push(total_row(it, &since, &clock));
+        }
+        text += &format_table_for(&align_right(rows, 1..5), window);
+        if nth == 0 {
+            it.came
+                .sentences(format_tokens)
+                .iter()
+                .for_each(|it| text += &format!("{it}\n"));
+        }
+        text += if nth + 1 < it.tables.len() { "\n" } else { "" };
+    }
+    text
+}
+
+fn header_row(by: &str) -> Vec<String> {
+    [by, "tasks", "in tok", "out tok", "cache", "cost", "rate"]
+        .map(str::to_owned)
+        .to_vec()
+}
+
+fn group_name(it: &CostRow) -> String {
+    match it.about.as_str() {
+        "" => first_line(&it.name),
+        about => format!("{} {}", first_line(&it.name), first_line(about)),
+    }
+}
+
+/// Returns a row of the table.
+fn cost_row(name: &str, sum: &CostSum) -> Vec<String> {
+    let usage = &sum.spent.usage;
+    // Many programs report tokens only at the end of a turn, and some never. Without a report the
+    // count is unknown, not zero.
+    let known = |many: u64| {
+        if usage.tokens() == 0 {
+            "-".to_owned()
+        } else {
+            format_tokens(many)
+        }
+    };
+    vec![
+        name.to_owned(),
+        sum.tasks.to_string(),
+        known(usage.input + usage.cached_input + usage.cache_write),
+        known(usage.output),
+        sum.cached_percent()
+            .map_or_else(|| "n/a".into(), |it| format!("{it} %")),
+        price_text(sum, format_tokens),
+        sum.hourly_rate
+            .map_or_else(|| "-".into(), |it| format!("{}/h", format_dollars(it))),
+    ]
+}
+
+/// Returns the last row: the totals, compared with the cap.
+fn total_row(it: &CostView, since: &str, clock: impl Fn(u64) -> String) -> Vec<String> {
+    let mut row = cost_row(&format!("total {since}"), &it.total);
+    if let (Some(cap), Some(cost)) = (it.cap, row.get_mut(5)) {
+        let known = CostSum {
+            unpriced: 0,
+            ..it.total
+        };
+        let unpriced = cost
+            .strip_prefix(&price_text(&known, format_tokens))
+            .unwrap_or_default()
+            .to_owned();
+        *cost = format!(
+            "{} of {} cap{unpriced}",
+            price_text(&known, format_tokens),
+            format_dollars(cap)
+        );
+    }
+    if let (Some(forecast), Some(rate)) = (&it.forecast, row.get_mut(6)) {
+        let said = forecast_text(forecast, clock);
+        *rate = if it.total.hourly_rate.is_some() {
+            format!("{rate} · {said}")
+        } else {
+            said
+        };
+    }
+    row
+}
+
+/// Aligns some columns to the right, for numbers.
+fn align_right(mut rows: Vec<Vec<String>>, columns: std::ops::Range<usize>) -> Vec<Vec<String>> {
+    for at in columns {
+        let width = rows
+            .iter()
+            .filter_map(|it| it.get(at))
+            .map(|it| it.chars().count())
+            .max()
+            .unwrap_or(0);
+        for cell in rows.iter_mut().filter_map(|it| it.get_mut(at)) {
+            *cell = format!("{cell:>width$}");
+        }
+    }
+    rows
+}
+
+#[cfg(test)]
+mod tests {
+    use regatta_api::view::{CostTable, SpendResultsView};
+    use regatta_core::cost::CapForecast;
+
+    use super::*;
+
+    fn sum(
+        tasks: usize,
+        (input, cached, output): (u64, u64, u64),
+        micro_usd: Option<u64>,
+        rate: Option<u64>,
+    ) -> CostSum {
+        let mut it = CostSum {
+            tasks,
+            hourly_rate: rate,
+            ..CostSum::default()
+        };
+        let usage = &mut it.spent.usage;
+        (
+            usage.input,
+            usage.cached_input,
+            usage.output,
+            usage.micro_usd,
+        ) = (input, cached, output, micro_usd);
+        it
+    }
+
+    #[test]
+    fn unreported_tokens_are_shown_as_unknown() {
+        let row = cost_row("opencode-2", &sum(2, (0, 0, 0), Some(220_000), None));
+        assert_eq!(row[1..4], ["2", "-", "-"]);
+        assert_eq!(
+            cost_row("a", &sum(1, (1_000, 0, 0), None, None))[2..4],
+            ["1.0k", "0"]
+        );
+    }
+
+    #[test]
+    fn the_total_is_compared_with_the_cap() {
+        let row = |name: &str, sum| CostRow {
+            name: name.into(),
+            about: String::new(),
+            sum,
+        };
+        let claude = sum(
+            14,
+            (1_200_000, 2_900_000, 212_000),
+            Some(2_840_000),
+            Some(1_100_000),
+        );
+        let codex = sum(9, (1_900_000, 0, 140_000), None, None);
+        let mut both = sum(
+            20,
+            (3_100_000, 2_900_000, 352_000),
+            Some(2_840_000),
+            Some(1_100_000),
+        );
+        both.unpriced = 2_040_000;
+        let mut view = CostView {
+            days: 0,
+            since_wall: 0,
+            tables: vec![CostTable {
+                by: CostGrouping::Provider,
+                rows: vec![row("claude", claude), row("codex", codex)],
+            }],
+            total: both,
+            cap: Some(20_000_000),
+            forecast: Some(CapForecast::ReachedAt { unix_ms: 0 }),
+            came: SpendResultsView {
+                landed: sum(3, (1, 0, 0), Some(600_000), None),
+                each: Some(200_000),
+                ..SpendResultsView::default()
+            },
+        };
+        let clock = |_| "21:40".to_owned();
+        assert_eq!(
+            draw_cost(&view, None, clock),
+            "\
+provider     tasks  in tok  out tok  cache  cost                                     rate
+claude          14    4.1M   212.0k   70 %  $2.84                                    $1.10/h
+codex            9    1.9M   140.0k    n/a  no price reported                        -
+total today     20    6.0M   352.0k   48 %  $2.84 of $20.00 cap + 2.0M tok unpriced  $1.10/h · cap reached about 21:40 at this rate
+landed 3 tasks · $0.20 each
+"
+        );
+        (view.days, view.cap, view.forecast) = (1, None, None);
+        let text = draw_cost(&view, Some(100), clock);
+        assert!(text.contains("total since 1970-01-01"), "{text}");
+        assert!(text.lines().all(|it| it.chars().count() <= 100), "{text}");
+    }
+}

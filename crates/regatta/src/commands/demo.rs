@@ -1,0 +1,613 @@
+//! The command `demo`: a small real repository, seven tasks and three scripted agents. Everything
+//! is checked and lands.
+//!
+//! One task asks a question, and another one's work needs a review before it lands, so the demo
+//! shows decisions too. A person decides in the terminal or on the page. Without a terminal the
+//! demo takes the first choice by itself. With `--serve` it leaves both decisions open for the web
+//! page.
+
+use std::path::Path;
+use std::time::Instant;
+
+use regatta_api::Call;
+use regatta_api::input::{self, RuntimeName};
+use regatta_api::live_view::SignInView;
+use regatta_api::view::{AgentView, InboxView, MissionView, ProjectView, TaskView};
+use regatta_core::agent::Role;
+use regatta_core::agent_protocol::RequestAnswer;
+use regatta_core::approval::AnswerScope;
+use regatta_core::ids::{AgentName, MissionId};
+use regatta_core::mission;
+use regatta_core::pattern::PathPattern;
+use serde::Serialize;
+
+use crate::args::DemoArgs;
+use crate::client::{CallReply, Client};
+use crate::interrupt::Interrupts;
+use crate::output::{CommandError, CommandResult, command_error, format_table, sanitize};
+use crate::plan;
+use crate::run_progress::{self, FollowEnd, FollowUntil};
+
+use super::CommandContext;
+use super::start::{start_separate_daemon, stop_separate_daemon};
+
+/// The files of the demo's repository: a program that greets in several languages, with a test.
+const DEMO_FILES: &[(&str, &str)] = &[
+    (
+        "README.md",
+        "# Greet\n\nSays hello. `./greet.sh LANGUAGE`\n",
+    ),
+    ("greet.sh", GREET_SCRIPT),
+    ("words/en.txt", "hello\n"),
+    ("test.sh", TEST_SCRIPT),
+];
+
+const GREET_SCRIPT: &str = r#"#!/bin/sh
+# Says hello in the language of the first argument.
+language="${1:-en}"
+cat "$(dirname "$0")/words/$language.txt"
+"#;
+
+const TEST_SCRIPT: &str = r#"#!/bin/sh
+# Every language has one word, and the program says it.
+set -e
+cd "$(dirname "$0")"
+for file in words/*.txt; do
+  language="$(basename "$file" .txt)"
+  [ "$(wc -l < "$file")" -eq 1 ] || { echo "$file must have one line"; exit 1; }
+  [ "$(sh ./greet.sh "$language")" = "$(cat "$file")" ] || { echo "greet.sh $language is wrong"; exit 1; }
+done
+echo "all languages pass"
+"#;
+
+/// Seven tasks in three layers of dependencies. Two of them change `greet.sh`.
+const DEMO_PLAN: &str = r##"
+title = "Greet in three languages"
+
+[[task]]
+id = "french"
+subject = "Greet in French"
+files = ["words/fr.txt"]
+script = [{ say = "writing the word list" }, { write = { path = "words/fr.txt", text = "bonjour\n" } }, { run = "sh ./test.sh" }]
+
+[[task]]
+id = "german"
+subject = "Greet in German"
+files = ["words/de.txt"]
+script = [{ write = { path = "words/de.txt", text = "hallo\n" } }, { sleep = 0.3 }, { run = "sh ./test.sh" }]
+
+[[task]]
+id = "fallback"
+subject = "Fall back to English"
+issue_type = "bug"
+files = ["greet.sh"]
+script = [
+  { say = "an unknown language must not fail" },
+  { replace = { path = "greet.sh", from = "cat \"$(dirname \"$0\")/words/$language.txt\"", to = "words=\"$(dirname \"$0\")/words\"\n[ -f \"$words/$language.txt\" ] || language=en\ncat \"$words/$language.txt\"" } },
+  { run = "test \"$(sh ./greet.sh xx)\" = hello" },
+]
+validation = { tests = "test \"$(sh ./greet.sh xx)\" = hello" }
+
+[[task]]
+id = "usage"
+subject = "Explain the usage"
+files = ["greet.sh"]
+script = [
+  { ask = { question = "Say the usage in one line, or with an example?", choices = ["one line", "with an example"] } },
+  { replace = { path = "greet.sh", from = "language=\"${1:-en}\"", to = "if [ \"$1\" = --help ]; then echo \"usage: greet.sh [LANGUAGE]\"; exit 0; fi\nlanguage=\"${1:-en}\"" } },
+]
+validation = { tests = "sh ./greet.sh --help | grep -q usage" }
+
+[[task]]
+id = "list"
+subject = "List the languages"
+files = ["languages.txt"]
+blocked_by = ["french", "german"]
+script = [{ run = "ls words | sed 's/.txt//' > languages.txt" }]
+validation = { content_check = [{ file = "languages.txt", pattern = "fr" }, { file = "languages.txt", pattern = "de" }] }
+
+[[task]]
+id = "readme"
+subject = "Describe the languages"
+issue_type = "docs"
+files = ["README.md"]
+blocked_by = ["list", "usage"]
+script = [{ append = { path = "README.md", text = "\nLanguages: see languages.txt. An unknown one is greeted in English.\n" } }]
+
+[[task]]
+id = "changelog"
+subject = "Start the changelog"
+issue_type = "docs"
+files = ["CHANGELOG.md"]
+blocked_by = ["fallback"]
+script = [{ write = { path = "CHANGELOG.md", text = "# Changes\n\n- French and German\n- English as the fallback\n" } }]
+"##;
+
+/// The result of the demo, for `--json`.
+#[derive(Serialize)]
+struct DemoOutcome {
+    repo: String,
+    tasks: usize,
+    landed: usize,
+    agents: usize,
+    seconds: f64,
+    url: Option<String>,
+    data_dir: String,
+    /// The number of decisions that wait for a person.
+    needs_you: usize,
+}
+
+/// Runs `regatta demo`.
+pub(super) fn demo(app: &CommandContext, ask: &DemoArgs) -> CommandResult {
+    let began = Instant::now();
+    let place = tempfile::Builder::new().prefix("regatta-demo-").tempdir();
+    let place = place.map_err(|it| {
+        command_error(
+            "io",
+            format!("no temporary directory can be had: {it}"),
+            "set TMPDIR to a directory with room",
+        )
+    })?;
+    let (repo, data_dir) = (place.path().join("greet"), place.path().join("data"));
+    regatta_git::sample_repo::make_repo(&repo, DEMO_FILES)
+        .map_err(|it| command_error(it.code, it.message, it.hint))?;
+    app.output.print_note(&format!(
+        "regatta {} · demo: {} scripted agents, no API key, nothing leaves this machine",
+        env!("CARGO_PKG_VERSION"),
+        ask.size
+    ));
+    app.output.print_note(&format!(
+        "repo  {}   (a small shell project with tests)",
+        repo.display()
+    ));
+    let client = start_separate_daemon(&data_dir)?;
+    let page: CallReply<SignInView> = client.call(&Call::Open(input::EmptyInput {}))?;
+    app.output
+        .print_note(&format!("web   {}   (works once)", page.data.url));
+    let played = run_mission(app, ask, &client, &repo, began);
+    let keep = ask.keep || ask.serve;
+    let stopped = if ask.serve {
+        Ok(())
+    } else {
+        stop_separate_daemon(&client)
+    };
+    let kept = keep.then(|| place.keep());
+    let (mut said, landed_all) = played?;
+    stopped?;
+    if ask.serve {
+        let page: CallReply<SignInView> = client.call(&Call::Open(input::EmptyInput {}))?;
+        said.sign_in_url = Some(page.data.url);
+    }
+    print_report(app, ask, kept.as_deref(), &said)?;
+    if landed_all {
+        Ok(())
+    } else {
+        Err(CommandError::Exit(8))
+    }
+}
+
+/// Runs the demo's mission until it ends. Also returns whether everything landed or waits for a
+/// person.
+fn run_mission(
+    app: &CommandContext,
+    ask: &DemoArgs,
+    client: &Client,
+    repo: &Path,
+    began: Instant,
+) -> Result<(DemoReport, bool), CommandError> {
+    let add = input::ProjectAdd {
+        path: repo.to_string_lossy().into_owned(),
+        name: None,
+        trunk: None,
+        validation: vec!["sh ./test.sh".into()],
+        validation_timeout_ms: Some(60_000),
+        settings: demo_settings()?,
+    };
+    let project: CallReply<ProjectView> = client.call(&Call::ProjectAdd(add))?;
+    let live = concurrent_agents(ask.size);
+    let mut agents = Vec::new();
+    for nth in 1..=ask.size {
+        let name = AgentName::new(&format!("scripted-{nth}"))
+            .map_err(|it| command_error("bug", it.to_string(), "please report this"))?;
+        let add = input::AgentAdd {
+            name: name.clone(),
+            runtime: RuntimeName::Scripted,
+            command: vec![],
+            role: Role::Worker,
+            provider: None,
+            description: "follows each task's script".into(),
+            max_tasks: 1,
+            profile: Default::default(),
+            anyway: false,
+        };
+        let _added: CallReply<AgentView> = client.call(&Call::AgentAdd(add))?;
+        agents.push(name);
+    }
+    let _limits: CallReply<String> = client.call(&Call::LimitsSet(input::LimitsSet {
+        max_attempts: Some(live),
+        ..input::LimitsSet::default()
+    }))?;
+    let plan = plan::parse_plan(&demo_plan_for(ask.size), false, "demo.toml")?;
+    let start = input::MissionStart {
+        project: Some(project.data.name),
+        title: plan.title.clone(),
+        agents,
+        max_workers: live,
+        mode: mission::StartMode::Flow,
+        isolate: false,
+        wave_commits: false,
+        team: None,
+        budget: Default::default(),
+        tasks: plan.tasks,
+        adopt: vec![],
+    };
+    let got: CallReply<MissionView> = client.call(&Call::MissionStart(start))?;
+    let id = got.data.mission.id;
+    app.output.print_note(&format!(
+        "{id} \"{}\"   {} tasks",
+        got.data.mission.title,
+        got.data.tasks.len()
+    ));
+    let (ending, open) = follow_and_decide(app, ask, client, got)?;
+    let last: CallReply<MissionView> =
+        client.call(&Call::MissionShow(input::IdInput { id: id.to_string() }))?;
+    let landed = last
+        .data
+        .tasks
+        .iter()
+        .filter(|it| it.word == "landed")
+        .count();
+    let told = DemoReport {
+        table: format_table(&super::summary::task_rows(&app.output, &last.data.tasks)),
+        graph: regatta_git::sample_repo::commit_graph(repo, last.data.tasks.len() + 1)
+            .map_err(|it| command_error(it.code, it.message, it.hint))?,
+        outcome: DemoOutcome {
+            repo: repo.display().to_string(),
+            tasks: last.data.tasks.len(),
+            landed,
+            agents: ask.size as usize,
+            seconds: (began.elapsed().as_millis() as f64) / 1_000.0,
+            url: crate::daemon::read_daemon_info(client.data_dir())
+                .map(|it| it.url)
+                .filter(|_| ask.serve),
+            data_dir: client.data_dir().path.display().to_string(),
+            needs_you: open.len(),
+        },
+        pending: open,
+        sign_in_url: None,
+    };
+    match ending {
+        FollowEnd::TimedOut => Err(CommandError::Exit(124)),
+        FollowEnd::Detached => Err(CommandError::Exit(130)),
+        // Tasks that wait for a person do not count as failures.
+        FollowEnd::Settled | FollowEnd::PersonNeeded => {
+            let good = landed == last.data.tasks.len() || !told.pending.is_empty();
+            Ok((told, good))
+        }
+    }
+}
+
+/// Returns how many of `size` agents work at once. Each needs two processes and a checkout, so a
+/// laptop gets fewer.
+fn concurrent_agents(size: u32) -> u32 {
+    let cores = std::thread::available_parallelism().map_or(2, std::num::NonZero::get);
+    size.min(u32::try_from(cores.saturating_mul(12)).unwrap_or(24).max(8))
+}
+
+/// Returns the project settings of the demo: a change of the README needs a review.
+fn demo_settings() -> Result<regatta_core::project::ProjectSettings, CommandError> {
+    let mut settings = regatta_core::project::ProjectSettings::default();
+    let readme = PathPattern::new("README.md")
+        .map_err(|it| command_error("bug", it.to_string(), "please report this"))?;
+    settings.landing.protected = vec![readme];
+    Ok(settings)
+}
+
+/// Something that waits for a decision of a person.
+enum PendingDecision {
+    Request(Box<InboxView>),
+    Review(Box<TaskView>),
+}
+
+impl PendingDecision {
+    /// Describes the item and its choices in one line.
+    fn description(&self) -> String {
+        match self {
+            PendingDecision::Request(it) => {
+                let who = it
+                    .agent
+                    .as_ref()
+                    .map_or(String::new(), |it| format!(" {it}"));
+                let choices = if it.kind == "permission" {
+                    permission_choices()
+                } else {
+                    numbered_choices(&it.choices)
+                };
+                format!(
+                    "{} {}{who} asks: {}   {choices}",
+                    it.id,
+                    it.task.map(|it| it.to_string()).unwrap_or_default(),
+                    sanitize(&it.subject)
+                )
+            }
+            PendingDecision::Review(it) => {
+                let id = it.task.id;
+                format!(
+                    "{id} \"{}\" is done and waits for your review   1 land it",
+                    sanitize(&it.task.subject)
+                )
+            }
+        }
+    }
+
+    /// Returns the shell command that decides the item.
+    fn command(&self) -> String {
+        match self {
+            PendingDecision::Request(it) if it.kind == "permission" => {
+                format!("regatta allow {}", it.id)
+            }
+            PendingDecision::Request(it) => {
+                let first = it.choices.first().map_or("…", String::as_str);
+                format!("regatta answer {} '{}'", it.id, sanitize(first))
+            }
+            PendingDecision::Review(it) => format!("regatta land {}", it.task.id),
+        }
+    }
+
+    /// Returns an error message if `said` is not one of the choices. An empty line is the first
+    /// choice.
+    fn input_error(&self, said: &str) -> Option<String> {
+        let choices: Vec<String> = match self {
+            PendingDecision::Request(item) if item.kind == "permission" => {
+                vec!["allow".into(), "deny".into()]
+            }
+            // A question without choices accepts any text.
+            PendingDecision::Request(item) if item.choices.is_empty() => return None,
+            PendingDecision::Request(item) => item.choices.clone(),
+            PendingDecision::Review(_) => vec!["land".into()],
+        };
+        let is_choice = said
+            .parse::<usize>()
+            .is_ok_and(|nth| (1..=choices.len()).contains(&nth))
+            || choices.iter().any(|choice| choice == said);
+        let wanted = if choices.len() == 1 {
+            "1".to_owned()
+        } else {
+            format!("a number from 1 to {}", choices.len())
+        };
+        (!said.is_empty() && !is_choice)
+            .then(|| format!("{said:?} is not one of the choices; type {wanted}"))
+    }
+
+    /// Sends the decision: the choice with this number or text, or the first choice for an empty
+    /// line.
+    fn send_decision(&self, client: &Client, said: &str) -> Result<(), CommandError> {
+        let call = match self {
+            PendingDecision::Request(it) => {
+                let id = it.id.parse().map_err(|_| {
+                    command_error("bug", "an inbox item has no number", "please report this")
+                })?;
+                let answer = match (it.kind.as_str(), said) {
+                    ("permission", "2" | "deny") => RequestAnswer::Deny { reason: None },
+                    ("permission", _) => RequestAnswer::Allow,
+                    _ => {
+                        let nth = said
+                            .parse::<usize>()
+                            .ok()
+                            .and_then(|nth| it.choices.get(nth.wrapping_sub(1)));
+                        let other = if said.is_empty() {
+                            it.choices.first().map_or("yes", String::as_str)
+                        } else {
+                            said
+                        };
+                        RequestAnswer::Text {
+                            text: nth.map_or(other, String::as_str).to_owned(),
+                        }
+                    }
+                };
+                Call::InboxAnswer(input::InboxAnswer {
+                    id,
+                    answer,
+                    reach: AnswerScope::Task,
+                    alike: false,
+                })
+            }
+            PendingDecision::Review(it) => {
+                let id = it.task.id.to_string();
+                Call::Land(input::LandInput {
+                    id,
+                    first: false,
+                    claim: None,
+                    token: None,
+                })
+            }
+        };
+        match client.call::<serde_json::Value>(&call) {
+            Ok(_) => Ok(()),
+            // A person has already decided on the page.
+            Err(CommandError::Problem(it))
+                if matches!(it.code.as_str(), "already_answered" | "nothing_to_land") =>
+            {
+                Ok(())
+            }
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// Returns the choices of a permission request.
+fn permission_choices() -> String {
+    numbered_choices(&["allow".to_owned(), "deny".to_owned()])
+}
+
+fn numbered_choices(choices: &[String]) -> String {
+    (1..)
+        .zip(choices)
+        .map(|(nth, it)| format!("{nth} {}", sanitize(it)))
+        .collect::<Vec<_>>()
+        .join("   ")
+}
+
+/// Returns everything that waits for a decision of a person.
+fn pending_decisions(
+    client: &Client,
+    mission: MissionId,
+) -> Result<Vec<PendingDecision>, CommandError> {
+    let asks: CallReply<Vec<InboxView>> =
+        client.call(&Call::InboxList(input::ProjectFilter { project: None }))?;
+    let all: CallReply<MissionView> = client.call(&Call::MissionShow(input::IdInput {
+        id: mission.to_string(),
+    }))?;
+    let asked = asks
+        .data
+        .into_iter()
+        .filter(|it| it.ask.is_some())
+        .map(|it| PendingDecision::Request(Box::new(it)));
+    let review = all
+        .data
+        .tasks
+        .into_iter()
+        .filter(|it| it.word == "review")
+        .map(|it| PendingDecision::Review(Box::new(it)));
+    Ok(asked.chain(review).collect())
+}
+
+/// Follows the mission and decides each item that comes up: it asks the person at the terminal, or
+/// takes the first choice without one. Returns the items that stay open for people who come later.
+fn follow_and_decide(
+    app: &CommandContext,
+    ask: &DemoArgs,
+    client: &Client,
+    first: CallReply<MissionView>,
+) -> Result<(FollowEnd, Vec<PendingDecision>), CommandError> {
+    let (id, asks) = (first.data.mission.id, app.can_ask_now());
+    let left = ask.serve && !app.global.no_input;
+    let until = if left {
+        FollowUntil::OnlyPersonNeeded
+    } else {
+        FollowUntil::PersonNeeded
+    };
+    let mut got = first;
+    let mut after = got.revision;
+    loop {
+        let ending;
+        (ending, after) = run_progress::follow_until_needed(app, client, got, after, until)?;
+        if matches!(ending, FollowEnd::TimedOut | FollowEnd::Detached) {
+            return Ok((ending, vec![]));
+        }
+        let open = pending_decisions(client, id)?;
+        if left || open.is_empty() && ending == FollowEnd::Settled {
+            return Ok((ending, open));
+        }
+        for it in open {
+            app.output.print_note(&it.description());
+            let said = loop {
+                let said = if asks {
+                    Interrupts::install()?
+                        .ask_person(">")
+                        .ok_or(CommandError::Exit(130))?
+                } else {
+                    String::new()
+                };
+                match it.input_error(said.trim()) {
+                    Some(why) => app.output.print_note(&sanitize(&why)),
+                    None => break said,
+                }
+            };
+            it.send_decision(client, said.trim())?;
+        }
+        // Start from the present state, so that changes during the question are printed too.
+        got = client.call(&Call::MissionShow(input::IdInput { id: id.to_string() }))?;
+    }
+}
+
+struct DemoReport {
+    table: String,
+    graph: String,
+    outcome: DemoOutcome,
+    pending: Vec<PendingDecision>,
+    /// A fresh sign-in address for a browser, because each address works once.
+    sign_in_url: Option<String>,
+}
+
+/// Prints the result of the demo and the next steps.
+fn print_report(
+    app: &CommandContext,
+    ask: &DemoArgs,
+    kept: Option<&Path>,
+    told: &DemoReport,
+) -> CommandResult {
+    let it = &told.outcome;
+    let shell = format!("export REGATTA_DATA_DIR={} && cd {}", it.data_dir, it.repo);
+    let mut next = Vec::new();
+    if ask.serve {
+        next.push(shell.clone());
+        next.extend(told.pending.iter().map(PendingDecision::command));
+        next.push("regatta open".into());
+        next.push("regatta status".into());
+        next.push("regatta down".into());
+    }
+    app.output.print_answer("demo", it, &next, |_| {
+        let mut text = format!("{}\n{}\n", told.table.trim_end(), told.graph.trim_end());
+        text += &format!(
+            "done   {} of {} landed in {:.1} s by {} agents · $0.00 (scripted)\n",
+            it.landed, it.tasks, it.seconds, it.agents
+        );
+        for it in &told.pending {
+            text += &format!("needs  {}\n", it.description());
+        }
+        match kept {
+            Some(_) => text += &format!("look   git -C {} log --graph --stat\n", it.repo),
+            None => text += "look   regatta demo --keep   keeps the repository for a closer look\n",
+        }
+        if ask.serve {
+            text += &format!(
+                "web    {}\n",
+                told.sign_in_url.as_deref().unwrap_or("regatta open")
+            );
+            text += &format!("shell  {shell}\n       regatta status · regatta down\n");
+        }
+        text += "yours  cd your-repo && regatta init && regatta provider   shows the agents that \
+            you can add\n";
+        text
+    })
+}
+
+/// Returns the plan for `size` agents: seven tasks, and two more for each agent after the third.
+fn demo_plan_for(size: u32) -> String {
+    let mut text = DEMO_PLAN.to_owned();
+    for nth in 3..size {
+        let (word, pause) = (format!("x{nth}"), f64::from(nth % 5) / 10.0);
+        // A few tasks make the same request, to show that one answer can cover several. They are
+        // fewer than the attempts that run at once, because each waiting attempt occupies a slot.
+        let ask = if nth % 10 == 5 && nth < 70 {
+            "{ permission = \"npm install languages@4\" }, "
+        } else {
+            ""
+        };
+        text += &format!(
+            "\n[[task]]\nid = \"{word}\"\nsubject = \"Greet in language {nth}\"\nfiles = \
+             [\"words/{word}.txt\"]\n\
+             script = [{ask}{{ write = {{ path = \"words/{word}.txt\", text = \"greeting \
+             {nth}\\n\" }} }}, {{ sleep = {pause} }}]\n\
+             \n[[task]]\nid = \"note-{word}\"\nsubject = \"Note language {nth}\"\nissue_type = \
+             \"docs\"\nfiles = [\"notes/{word}.md\"]\n\
+             blocked_by = [\"{word}\"]\nscript = [{{ write = {{ path = \"notes/{word}.md\", text = \
+             \"Language {nth}.\\n\" }} }}]\n"
+        );
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_demo_plan_grows_by_two_tasks_per_agent() {
+        for size in [1, 3, 4, 300] {
+            let plan = plan::parse_plan(&demo_plan_for(size), false, "demo.toml").unwrap();
+            assert_eq!(plan.tasks.len(), 7.max(2 * size as usize + 1), "{size}");
+        }
+    }
+}

@@ -1,0 +1,476 @@
+//! The commands `diff` and `revise`: show the changes of finished work, in a pager or a diff
+//! program, and send work back.
+
+use std::path::{Component, Path};
+
+use regatta_api::view::{DiffView, ProjectView, TaskView};
+use regatta_api::{Call, input};
+use regatta_core::ids::{CommitId, TaskId};
+use regatta_core::scope_escape;
+use regatta_engine::ports::git::{Git, ProjectRepo};
+
+use crate::args;
+use crate::client::{CallReply, Client};
+use crate::output::{
+    CommandError, CommandResult, Output, command_error, first_line, format_table, sanitize,
+};
+use crate::pager;
+
+use super::CommandContext;
+
+/// Runs `regatta diff`.
+pub(super) fn diff(app: &CommandContext, ask: &args::DiffArgs) -> CommandResult {
+    let client = app.client()?;
+    let got: CallReply<DiffView> = client.call(&Call::Diff(input::DiffInput {
+        id: ask.id.clone(),
+        since_review: ask.since_review,
+    }))?;
+    let task: CallReply<TaskView> = client.call(&Call::Show(input::IdInput {
+        id: got.data.task.to_string(),
+    }))?;
+    let next = next_commands(&task.data);
+    if let Some(tool) = &ask.tool {
+        let opened = open_in_tool(app, &client, (&got.data, &task.data), tool.as_deref())?;
+        return app
+            .output
+            .print_answer("diff", &got.data, &next, |_| format!("{opened}\n"));
+    }
+    let out = if ask.no_pager || ask.stat {
+        app.output.clone()
+    } else {
+        app.output.with_pager()
+    };
+    out.print_answer("diff", &got.data, &next, |out| {
+        let shown = if ask.stat {
+            draw_stat(&got.data.patch)
+        } else {
+            format_patch(out, &got.data)
+        };
+        format!("{shown}{}", remarks(&got.data, &task.data))
+    })
+}
+
+/// Returns remarks below a diff: that it shows an attempt instead of the work that lands, and files
+/// that were left out.
+fn remarks(it: &DiffView, view: &TaskView) -> String {
+    let mut text = String::new();
+    if let Some(attempt) = it.attempt {
+        text += &format!(
+            "these are the changes of {attempt}; {} {}\n",
+            it.task,
+            view.task.status.phrase()
+        );
+    }
+    let by = it
+        .attempt
+        .or_else(|| view.task.submission.as_ref().map(|work| work.attempt));
+    if let Some(note) =
+        by.and_then(|attempt| scope_escape::files_left_out_note(&view.task, attempt))
+    {
+        text += &format!("{}\n", first_line(&note));
+    }
+    text
+}
+
+/// Returns the commands that make sense after a review, by the state of the task.
+fn next_commands(it: &TaskView) -> Vec<String> {
+    let id = it.task.id;
+    match it.word.as_str() {
+        "landed" => vec![format!("regatta undo {id}")],
+        "done" => vec!["regatta status".into()],
+        "failed" | "cancelled" => vec![format!("regatta retry {id}"), format!("regatta why {id}")],
+        "landing" => vec![
+            "regatta queue".into(),
+            format!("regatta revise {id} -m TEXT"),
+        ],
+        // Without a submission there is no work to land.
+        "needs you" if it.task.submission.is_none() => {
+            vec![format!("regatta why {id}"), format!("regatta retry {id}")]
+        }
+        "review" | "needs you" => {
+            vec![
+                format!("regatta land {id}"),
+                format!("regatta revise {id} -m TEXT"),
+                format!("regatta drop {id}"),
+            ]
+        }
+        _ => vec![format!("regatta why {id}")],
+    }
+}
+
+/// Formats a patch for people. Agents wrote the text, so control characters are removed; only tabs
+/// are kept.
+fn format_patch(out: &Output, it: &DiffView) -> String {
+    if it.patch.is_empty() {
+        return "no changes\n".into();
+    }
+    let mut inside = false;
+    let mut text = String::with_capacity(it.patch.len());
+    for it in it.patch.lines() {
+        let shown = it.split('\t').map(sanitize).collect::<Vec<_>>().join("\t");
+        if it.starts_with("diff --git ") {
+            inside = false;
+        }
+        inside |= it.starts_with("@@");
+        let style = match it.bytes().next() {
+            Some(b'@') if inside => "36",
+            Some(b'+') if inside => "32",
+            Some(b'-') if inside => "31",
+            _ if !inside => "1",
+            _ => "",
+        };
+        text += &if style.is_empty() || shown.is_empty() {
+            shown
+        } else {
+            out.paint(&shown, style)
+        };
+        text.push('\n');
+    }
+    text
+}
+
+/// Draws the numbers of added and removed lines, per file and in total.
+pub(super) fn draw_stat(patch: &str) -> String {
+    let files = count_lines(patch);
+    let row = |(name, added, gone): &(String, usize, usize)| {
+        vec![name.clone(), format!("+{added}"), format!("-{gone}")]
+    };
+    let mut rows: Vec<Vec<String>> = files.iter().map(row).collect();
+    if files.len() != 1 {
+        let sum = |of: fn(&(String, usize, usize)) -> usize| files.iter().map(of).sum::<usize>();
+        rows.push(row(&(
+            format!("{} files", files.len()),
+            sum(|it| it.1),
+            sum(|it| it.2),
+        )));
+    }
+    format_table(&rows)
+}
+
+/// Returns each file of a patch: its path without control characters, and the numbers of added and
+/// removed lines.
+fn count_lines(patch: &str) -> Vec<(String, usize, usize)> {
+    regatta_api::patch::files_in_patch(patch)
+        .into_iter()
+        .map(|it| (sanitize(&it.path), it.added, it.removed))
+        .collect()
+}
+
+/// Programs that show two files side by side, tried if the person chose none.
+const DIFF_TOOLS: [&str; 3] = ["nvim -d", "vimdiff", "vim -d"];
+
+/// Returns the diff program's command line: from the option, from `REGATTA_DIFF_TOOL`, or an
+/// installed editor.
+fn choose_tool(
+    typed: Option<&str>,
+    set: Option<String>,
+    is_here: impl Fn(&str) -> bool,
+) -> Option<String> {
+    let named = typed
+        .map(str::to_owned)
+        .or(set)
+        .map(|it| it.trim().to_owned())
+        .filter(|it| !it.is_empty());
+    let known = || {
+        DIFF_TOOLS
+            .iter()
+            .find(|it| it.split(' ').next().is_some_and(&is_here))
+            .map(|it| (*it).to_owned())
+    };
+    named.or_else(known)
+}
+
+/// Opens each changed file in a diff program, one after the other. Returns a sentence about it.
+fn open_in_tool(
+    app: &CommandContext,
+    client: &Client,
+    (it, task): (&DiffView, &TaskView),
+    typed: Option<&str>,
+) -> Result<String, CommandError> {
+    let id = it.task;
+    let Some(tool) = choose_tool(
+        typed,
+        std::env::var("REGATTA_DIFF_TOOL").ok(),
+        pager::is_installed,
+    ) else {
+        return Err(command_error(
+            "no_tool",
+            "no diff program was found",
+            format!("choose one: regatta diff {id} --tool='meld', or set REGATTA_DIFF_TOOL"),
+        ));
+    };
+    if app.global.server.is_some() {
+        return Err(command_error(
+            "elsewhere",
+            "the files are on the daemon's machine, so a diff program on this one cannot open them",
+            format!("print the changes: regatta diff {id}; or run this command on that machine"),
+        ));
+    }
+    let projects: CallReply<Vec<ProjectView>> =
+        client.call(&Call::ProjectList(input::EmptyInput {}))?;
+    let repo = projects
+        .data
+        .into_iter()
+        .find(|it| it.name == task.task.project)
+        .and_then(super::project_repo);
+    let Some(repo) = repo else {
+        return Err(command_error(
+            "no_project",
+            format!("the project of {id} no longer exists"),
+            format!("print the changes: regatta diff {id}"),
+        ));
+    };
+    let broken = |it: std::io::Error| {
+        command_error(
+            "io",
+            format!("could not write temporary files: {it}"),
+            "check the directory in TMPDIR",
+        )
+    };
+    let place = tempfile::Builder::new()
+        .prefix(&format!("regatta-{id}-"))
+        .tempdir()
+        .map_err(broken)?;
+    let git = crate::composition::git_adapter(&app.data_dir()?);
+    let mut opened = Vec::new();
+    // A file whose changes were reverted since the last review is only in the patch.
+    let more = count_lines(&it.patch)
+        .into_iter()
+        .map(|it| it.0)
+        .filter(|path| !it.files.contains(path));
+    for path in it.files.iter().cloned().chain(more) {
+        let sides = [("before", &it.base), ("after", &it.commit)];
+        let [before, after] = sides.map(|(name, commit)| {
+            write_file_of_commit(&git, &repo, commit, &place.path().join(name), &path)
+        });
+        let (Some(before), Some(after)) = (before?, after?) else {
+            continue;
+        };
+        if std::fs::read(&before).ok() == std::fs::read(&after).ok() {
+            continue; // unchanged since the last review
+        }
+        // The tool may have arguments, so a shell starts it. The files are passed as `$1` and `$2`,
+        // so that the shell does not interpret their names.
+        let line = format!("{tool} \"$1\" \"$2\"");
+        let ended = std::process::Command::new("sh")
+            .args(["-c", &line, "sh"])
+            .arg(&before)
+            .arg(&after)
+            .status();
+        let ended = ended.map_err(|it| {
+            command_error(
+                "io",
+                format!("could not start {tool}: {it}"),
+                "choose another program with --tool",
+            )
+        })?;
+        if matches!(ended.code(), Some(126 | 127)) {
+            let hint = format!("choose another program: regatta diff {id} --tool='COMMAND'");
+            return Err(command_error(
+                "no_tool",
+                format!("could not start {tool}"),
+                hint,
+            ));
+        }
+        opened.push(path);
+    }
+    let many = if opened.len() == 1 {
+        "1 file".to_owned()
+    } else {
+        format!("{} files", opened.len())
+    };
+    Ok(format!("opened {many} of {id} in {}", first_line(&tool)))
+}
+
+/// Writes a file of a commit below `place`, or an empty file if the commit has none. Returns `None`
+/// for a path that would leave `place` (S6).
+fn write_file_of_commit(
+    git: &impl Git,
+    repo: &ProjectRepo,
+    commit: &CommitId,
+    place: &Path,
+    path: &str,
+) -> Result<Option<std::path::PathBuf>, CommandError> {
+    if !Path::new(path)
+        .components()
+        .all(|it| matches!(it, Component::Normal(_)))
+    {
+        return Ok(None);
+    }
+    let bytes = git
+        .file_at(repo, commit, path)
+        .map_err(|it| command_error(it.code, it.message, it.hint))?
+        .unwrap_or_default();
+    let file = place.join(path);
+    let written = file
+        .parent()
+        .map_or(Ok(()), std::fs::create_dir_all)
+        .and_then(|()| std::fs::write(&file, bytes));
+    written.map_err(|it| {
+        command_error(
+            "io",
+            format!("could not write {}: {it}", file.display()),
+            "check the directory in TMPDIR",
+        )
+    })?;
+    Ok(Some(file))
+}
+
+/// Runs `regatta revise`.
+pub(super) fn revise(app: &CommandContext, ask: &args::ReviseArgs) -> CommandResult {
+    let id = ask.id;
+    let client = app.client()?;
+    warn_of_unchanged_files(app, &client, id, &ask.comment)?;
+    let got: CallReply<TaskView> = client.call(&Call::Revise(input::IdWithText {
+        id: id.to_string(),
+        text: revise_message(ask),
+    }))?;
+    let (who, many) = (
+        got.data
+            .task
+            .agent
+            .as_ref()
+            .or(got.data.task.assignee.as_ref()),
+        ask.comment.len(),
+    );
+    app.output.print_answer(
+        "revise",
+        &got.data,
+        &[format!("regatta why {id}"), "regatta watch".into()],
+        |_| {
+            let with = match many {
+                0 => "your message".to_owned(),
+                1 => "your comment".to_owned(),
+                many => format!("your {many} comments"),
+            };
+            let to = who.map_or(String::new(), |it| format!(" to {it}"));
+            format!("{id} goes back{to} with {with}; its work is kept\n")
+        },
+    )
+}
+
+/// Returns the message to the agent: the text, then a line per comment. The web page sends the same
+/// format.
+fn revise_message(ask: &args::ReviseArgs) -> String {
+    let words = Some(ask.words.join(" ")).filter(|it| !it.is_empty());
+    let comments = ask.comment.iter().map(ToString::to_string);
+    words
+        .into_iter()
+        .chain(ask.message.iter().cloned())
+        .chain(comments)
+        .collect::<Vec<_>>()
+        .join("\n")
+}
+
+/// Prints a note for each comment on a file that the work does not change, because the path may be
+/// mistyped.
+fn warn_of_unchanged_files(
+    app: &CommandContext,
+    client: &Client,
+    id: TaskId,
+    comments: &[args::CommentArg],
+) -> CommandResult {
+    if comments.is_empty() {
+        return Ok(());
+    }
+    let task: CallReply<TaskView> =
+        client.call(&Call::Show(input::IdInput { id: id.to_string() }))?;
+    let Some(work) = &task.data.task.submission else {
+        return Ok(());
+    }; // the daemon refuses the request with a reason
+    for it in comments
+        .iter()
+        .filter(|it| !work.changed.contains(&it.path))
+    {
+        app.output.print_note(&format!(
+            "note: {id} does not change {}; the comment is sent anyway",
+            first_line(&it.path)
+        ));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PATCH: &str = "diff --git a/x.rs b/x.rs\n--- a/x.rs\n+++ b/x.rs\n@@ -1,2 +1,2 @@\n \
+        same\n-old\n+\tnew\u{1b}[2J\n\
+        diff --git a/y.rs b/y.rs\nnew file mode 100644\n--- /dev/null\n+++ b/y.rs\n@@ -0,0 +1 \
+        @@\n+++ more\n";
+
+    #[test]
+    fn stat_counts_changed_lines_without_patch_headers() {
+        assert_eq!(
+            count_lines(PATCH),
+            [("x.rs".to_owned(), 1, 1), ("y.rs".to_owned(), 1, 0)]
+        );
+        assert_eq!(
+            draw_stat(PATCH),
+            "x.rs     +1  -1\ny.rs     +1  -0\n2 files  +2  -1\n"
+        );
+    }
+
+    #[test]
+    fn a_patch_is_coloured_on_request_and_has_no_control_characters() {
+        let mut out = Output {
+            is_json: false,
+            quiet_level: 0,
+            has_colour: false,
+            has_hints: false,
+            is_unicode: true,
+            pager: None,
+        };
+        let commit = CommitId::new(&"0".repeat(40)).unwrap();
+        let view = DiffView {
+            task: TaskId(1),
+            base: commit.clone(),
+            commit,
+            files: vec![],
+            attempt: None,
+            left_out: vec![],
+            patch: PATCH.to_owned(),
+        };
+        let text = format_patch(&out, &view);
+        assert!(
+            !text.contains('\x1b') && text.contains("+\tnew [2J\n"),
+            "{text:?}"
+        );
+        out.has_colour = true;
+        let text = format_patch(&out, &view);
+        for wanted in [
+            "\x1b[31m-old\x1b[0m\n",
+            "\x1b[32m+\tnew [2J\x1b[0m\n",
+            "\x1b[1m+++ b/y.rs\x1b[0m\n",
+            "\n same\n",
+        ] {
+            assert!(text.contains(wanted), "{wanted:?} in {text:?}");
+        }
+        assert!(
+            text.contains("\x1b[32m+++ more\x1b[0m"),
+            "an added line that looks like a header is coloured as added: {text:?}"
+        );
+    }
+
+    #[test]
+    fn the_option_and_the_environment_choose_the_diff_tool_before_editors() {
+        let none = |_: &str| false;
+        assert_eq!(
+            choose_tool(Some("meld"), Some("kdiff3".into()), none).as_deref(),
+            Some("meld")
+        );
+        assert_eq!(
+            choose_tool(None, Some("kdiff3".into()), none).as_deref(),
+            Some("kdiff3")
+        );
+        assert_eq!(
+            choose_tool(None, Some(" ".into()), |it| it == "vim").as_deref(),
+            Some("vim -d")
+        );
+        assert_eq!(
+            choose_tool(None, None, |_| true).as_deref(),
+            Some("nvim -d")
+        );
+        assert_eq!(choose_tool(None, None, none), None);
+    }
+}

@@ -1,0 +1,776 @@
+//! The command `doctor`: checks the machine, the daemon and the agents, and prints a fix for each
+//! problem.
+//!
+//! A check has a level, a text and a fix. The daemon runs a part of the checks for the web page.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use regatta_agents::leftovers::RunningShim;
+use regatta_agents::presets;
+use regatta_agents::program_discovery::{self, FoundProgram, MachineFacts, SignIn};
+use regatta_agents::sign_in;
+use regatta_api::Call;
+use regatta_api::input;
+use regatta_api::live_view::{CheckLevel, DoctorCheck, DoctorView};
+use regatta_api::view::{AgentView, BridgeView, InboxView};
+use regatta_core::agent::{Runtime, SandboxLevel as Confined};
+use regatta_engine::ports::git::{Git, RepoFacts};
+
+use crate::client::{CallReply, Client};
+use crate::output::{CommandError, CommandResult, Output, display_width, format_table_for, wrap};
+use crate::{composition, daemon, settings};
+
+use super::CommandContext;
+
+/// Returns the checks that the daemon runs on its own machine for API clients. They need no working
+/// directory.
+pub(crate) fn daemon_doctor(dir: PathBuf) -> regatta_server::Doctor {
+    Arc::new(move |patient| {
+        let mut checks = vec![check_git(), check_disk(&dir)];
+        let of_project =
+            |(name, path): &(_, PathBuf)| check_repository(&format!("repo {name}"), path, &dir);
+        checks.extend(patient.projects.iter().map(of_project));
+        checks.extend(patient.agents.iter().flat_map(check_agent));
+        checks.extend(patient.bridges.iter().map(check_bridge));
+        checks.push(check_sandbox());
+        DoctorView {
+            checks,
+            providers: super::agents::provider_lines(),
+        }
+    })
+}
+
+fn check_line(
+    id: &str,
+    level: CheckLevel,
+    text: impl Into<String>,
+    fix: impl Into<String>,
+) -> DoctorCheck {
+    DoctorCheck {
+        id: id.to_owned(),
+        level,
+        text: text.into(),
+        fix: fix.into(),
+    }
+}
+
+/// Runs `regatta doctor`. It fails if a check is bad.
+pub(super) fn doctor(app: &CommandContext, end_strays: bool) -> CommandResult {
+    let mut checks = vec![check_git()];
+    let mut has_agents = false;
+    let data_dir = app.data_dir();
+    checks.push(match &data_dir {
+        Ok(dir) => check_data_dir(dir),
+        Err(error) => check_from_error("data", error),
+    });
+    checks.push(match settings::resolve_all(&app.working_dir()?) {
+        Ok(_) => check_line("config", CheckLevel::Ok, "settings can be read", ""),
+        Err(error) => check_from_error("config", &error),
+    });
+    if let Ok(dir) = &data_dir {
+        checks.push(check_disk(dir));
+        checks.push(check_repository("repo", &app.working_dir()?, dir));
+        if let Ok(facts) = composition::git_adapter(dir).inspect(&app.working_dir()?) {
+            checks.extend(check_submodules_and_lfs(&facts));
+        }
+        let found = match app.global.server {
+            Some(_) => app.client().map(Some),
+            None => Client::find(dir, app.timeout()),
+        };
+        checks.extend(match found {
+            Ok(Some(client)) => {
+                let (found, agents) = check_store_and_agents(&client);
+                has_agents = agents;
+                found
+            }
+            Ok(None) => check_store_offline(dir),
+            Err(error) => vec![check_from_error("daemon", &error)],
+        });
+        checks.extend(check_strays(dir, end_strays));
+    }
+    checks.push(check_sandbox());
+    checks.extend(check_providers(has_agents));
+    let count = |level| checks.iter().filter(|it| it.level == level).count();
+    let (bad, warnings) = (count(CheckLevel::Bad), count(CheckLevel::Warn));
+    let summary = match (bad, warnings) {
+        (0, 0) => "no problems\n".to_owned(),
+        (0, 1) => "1 warning\n".to_owned(),
+        (0, _) => format!("{warnings} warnings\n"),
+        (_, 0) => format!("{bad} to fix\n"),
+        _ => format!("{bad} to fix, {warnings} more to check\n"),
+    };
+    app.output.print_answer("doctor", &checks, &[], |out| {
+        draw_checks(out, &checks, crate::output::window_width()) + &summary
+    })?;
+    if bad == 0 {
+        Ok(())
+    } else {
+        Err(CommandError::Exit(1))
+    }
+}
+
+/// Draws checks as a table. In a narrow window the text is wrapped and the fix is printed below it,
+/// because people copy the fix and it must be complete.
+fn draw_checks(out: &Output, checks: &[DoctorCheck], window: Option<usize>) -> String {
+    let head = |it: &DoctorCheck| {
+        let (glyph, style) = match it.level {
+            CheckLevel::Ok => (if out.is_unicode { "✓" } else { "+" }, "32"),
+            CheckLevel::Warn => ("!", "33"),
+            CheckLevel::Bad => (if out.is_unicode { "✕" } else { "x" }, "31"),
+        };
+        format!("{} {}", out.paint(glyph, style), it.id)
+    };
+    let row = |it: &DoctorCheck| vec![head(it), it.text.clone(), it.fix.clone()];
+    let rows: Vec<Vec<String>> = checks.iter().map(row).collect();
+    let whole = format_table_for(&rows, None);
+    let Some(window) =
+        window.filter(|window| whole.lines().any(|line| display_width(line) > *window))
+    else {
+        return whole;
+    };
+    let first = rows
+        .iter()
+        .map(|row| display_width(&row[0]))
+        .max()
+        .unwrap_or(0);
+    let (room, indent) = (
+        window.saturating_sub(first + 2).max(20),
+        " ".repeat(first + 2),
+    );
+    let mut text = String::new();
+    for (row, it) in rows.iter().zip(checks) {
+        let mut lines = wrap(&it.text, room, MAX_TEXT_LINES);
+        if !it.fix.is_empty() {
+            lines.extend(wrap(&format!("fix: {}", it.fix), room, usize::MAX));
+        }
+        for (at, line) in lines.iter().enumerate() {
+            match at {
+                0 => {
+                    text += &format!(
+                        "{}{}{line}\n",
+                        row[0],
+                        " ".repeat(first + 2 - display_width(&row[0]))
+                    )
+                }
+                _ => text += &format!("{indent}{line}\n"),
+            }
+        }
+    }
+    text
+}
+
+/// The maximum number of lines per text in a narrow window.
+const MAX_TEXT_LINES: usize = 6;
+
+fn check_from_error(id: &str, error: &CommandError) -> DoctorCheck {
+    match error {
+        CommandError::Problem(it) => check_line(
+            id,
+            CheckLevel::Bad,
+            crate::project_files::in_one_line(&it.message),
+            it.hint.clone(),
+        ),
+        CommandError::Exit(code) => check_line(
+            id,
+            CheckLevel::Bad,
+            format!("failed with exit code {code}"),
+            "",
+        ),
+    }
+}
+
+fn check_git() -> DoctorCheck {
+    match regatta_git::version() {
+        Ok((version, true)) => check_line("git", CheckLevel::Ok, version, ""),
+        Ok((version, false)) => check_line(
+            "git",
+            CheckLevel::Bad,
+            format!("{version} is too old"),
+            "install git 2.39 or later",
+        ),
+        Err(error) => check_line("git", CheckLevel::Bad, error.message, error.hint),
+    }
+}
+
+fn check_disk(dir: &Path) -> DoctorCheck {
+    match rustix::fs::statvfs(nearest_existing_dir(dir)) {
+        Ok(it) => {
+            let free = it.f_bavail.saturating_mul(it.f_frsize) / (1 << 20);
+            let level = if free < 500 {
+                CheckLevel::Bad
+            } else if free < 2_048 {
+                CheckLevel::Warn
+            } else {
+                CheckLevel::Ok
+            };
+            let fix = if level == CheckLevel::Ok {
+                ""
+            } else {
+                "free some space, because each workspace is a copy of the repository"
+            };
+            check_line("disk", level, format!("{free} MB free"), fix)
+        }
+        Err(error) => check_line(
+            "disk",
+            CheckLevel::Warn,
+            format!("could not read the free space: {error}"),
+            "",
+        ),
+    }
+}
+
+/// Checks a repository: it needs a commit, and uncommitted changes delay landings.
+fn check_repository(id: &str, path: &Path, data_dir: &Path) -> DoctorCheck {
+    match composition::git_adapter(data_dir).inspect(path) {
+        Err(error) => check_line(id, CheckLevel::Warn, error.message, error.hint),
+        Ok(facts) if facts.is_unborn => check_line(
+            id,
+            CheckLevel::Bad,
+            "no commit yet",
+            "git commit --allow-empty -m start",
+        ),
+        Ok(facts) => match (&facts.operation_in_progress, facts.dirty_files.is_empty()) {
+            (Some(what), _) => check_line(
+                id,
+                CheckLevel::Warn,
+                format!("in the middle of {what}"),
+                "finish or abort it, because landings wait until then",
+            ),
+            (None, false) => check_line(
+                id,
+                CheckLevel::Warn,
+                format!("changes in {}", facts.dirty_files.join(", ")),
+                "commit or stash them, because work on these files lands only after that",
+            ),
+            (None, true) => check_line(
+                id,
+                CheckLevel::Ok,
+                format!(
+                    "clean, on {}",
+                    facts.branch.map_or("no branch".into(), |it| it.to_string())
+                ),
+                "",
+            ),
+        },
+    }
+}
+
+/// Checks submodules and LFS content, which a plain clone of the repository does not contain.
+pub(super) fn check_submodules_and_lfs(facts: &RepoFacts) -> Vec<DoctorCheck> {
+    let mut found = Vec::new();
+    let named = |is_checked_out: bool| {
+        let submodules = facts
+            .submodules
+            .iter()
+            .filter(|submodule| submodule.is_checked_out == is_checked_out);
+        submodules
+            .map(|submodule| submodule.path.as_str())
+            .collect::<Vec<_>>()
+            .join(", ")
+    };
+    let (along, empty) = (named(true), named(false));
+    if !along.is_empty() {
+        let text = format!("copied into workspaces and validation from your checkout: {along}");
+        found.push(check_line("submodules", CheckLevel::Ok, text, ""));
+    }
+    if !empty.is_empty() {
+        let text = format!("not checked out here, so empty in workspaces and validation: {empty}");
+        found.push(check_line(
+            "submodules",
+            CheckLevel::Warn,
+            text,
+            "git submodule update --init --recursive",
+        ));
+    }
+    if facts.has_lfs {
+        let text = "LFS content is not copied: workspaces contain only the pointer files";
+        found.push(check_line(
+            "lfs",
+            CheckLevel::Warn,
+            text,
+            "list the files you need in [workspace] copy in regatta.toml",
+        ));
+    }
+    found
+}
+
+/// Checks that the data directory can be used, without creating it.
+fn check_data_dir(dir: &Path) -> DoctorCheck {
+    let path = nearest_existing_dir(dir);
+    let shown = dir.display();
+    let writable = rustix::fs::access(
+        path,
+        rustix::fs::Access::WRITE_OK | rustix::fs::Access::EXEC_OK,
+    );
+    match writable {
+        _ if !path.is_dir() => {
+            let what = format!("{} is not a directory", path.display());
+            check_line(
+                "data",
+                CheckLevel::Bad,
+                what,
+                "move it away, or set REGATTA_DATA_DIR to another directory",
+            )
+        }
+        Ok(()) if path == dir => check_line("data", CheckLevel::Ok, shown.to_string(), ""),
+        Ok(()) => check_line(
+            "data",
+            CheckLevel::Ok,
+            format!("{shown}, created at the first start"),
+            "",
+        ),
+        Err(error) => {
+            let what = format!("cannot write to {}: {error}", path.display());
+            check_line(
+                "data",
+                CheckLevel::Bad,
+                what,
+                "change its permissions, or set REGATTA_DATA_DIR to another directory",
+            )
+        }
+    }
+}
+
+/// Returns the directory itself, or its nearest parent that exists.
+fn nearest_existing_dir(dir: &Path) -> &Path {
+    dir.ancestors().find(|it| it.exists()).unwrap_or(dir)
+}
+
+/// Checks the store without a daemon, and does not start one.
+fn check_store_offline(dir: &Path) -> Vec<DoctorCheck> {
+    let mut checks = vec![check_line(
+        "daemon",
+        CheckLevel::Ok,
+        "not running",
+        "regatta up",
+    )];
+    let store = dir.join(composition::STORE_FILE);
+    checks.push(match regatta_store::examine(&store) {
+        Ok(()) if store.exists() => check_line(
+            "store",
+            CheckLevel::Ok,
+            "intact; its rows were not checked",
+            "",
+        ),
+        Ok(()) => check_line("store", CheckLevel::Ok, "none yet", ""),
+        Err(error) => check_line("store", CheckLevel::Bad, error.message, error.hint),
+    });
+    checks
+}
+
+/// Checks the daemon's store, agents and bridges. Also returns whether an agent exists that is not
+/// a scripted agent.
+fn check_store_and_agents(client: &Client) -> (Vec<DoctorCheck>, bool) {
+    let url = daemon::read_daemon_info(client.data_dir()).map_or("up".into(), |it| {
+        format!("{} (pid {}, {})", it.url, it.pid, it.version)
+    });
+    let mut checks = vec![check_line("daemon", CheckLevel::Ok, url, "")];
+    checks.push(
+        match client.call::<String>(&Call::Check(input::EmptyInput {})) {
+            Ok(_) => check_line("store", CheckLevel::Ok, "intact", ""),
+            Err(error) => check_from_error("store", &error),
+        },
+    );
+    let agents: Result<CallReply<Vec<AgentView>>, CommandError> =
+        client.call(&Call::AgentList(input::EmptyInput {}));
+    let has_agents = agents.as_ref().is_ok_and(|got| {
+        got.data
+            .iter()
+            .any(|view| !matches!(view.agent.runtime, Runtime::Scripted))
+    });
+    match agents {
+        Err(error) => checks.push(check_from_error("agents", &error)),
+        Ok(got) if got.data.is_empty() => checks.push(check_line(
+            "agents",
+            CheckLevel::Warn,
+            "none yet",
+            "see what is installed: regatta provider",
+        )),
+        Ok(got) => {
+            checks.extend(got.data.iter().flat_map(check_agent));
+            checks.extend(check_parked(&got.data));
+        }
+    }
+    match client.call::<Vec<BridgeView>>(&Call::BridgeList(input::EmptyInput {})) {
+        Err(error) => checks.push(check_from_error("bridges", &error)),
+        Ok(got) => checks.extend(got.data.iter().map(check_bridge)),
+    }
+    // An invalid setting belongs to no bridge, so only the inbox has it.
+    match client.call::<Vec<InboxView>>(&Call::InboxList(input::ProjectFilter { project: None })) {
+        Err(error) => checks.push(check_from_error("bridges", &error)),
+        Ok(got) => {
+            let faults = got
+                .data
+                .iter()
+                .filter(|item| item.id.starts_with("bridge:setting:"));
+            checks.extend(faults.map(|item| {
+                check_line(
+                    "bridges",
+                    CheckLevel::Bad,
+                    item.subject.clone(),
+                    item.why.clone(),
+                )
+            }));
+        }
+    }
+    (checks, has_agents)
+}
+
+/// Ends abandoned processes and removes their files. Agents whose daemon is down keep running by
+/// design, so a person decides about them.
+fn check_strays(own: &Path, end_strays: bool) -> Vec<DoctorCheck> {
+    let mut checks = match composition::sweep_strays(own) {
+        Ok(done) => done
+            .into_iter()
+            .map(|what| check_line("strays", CheckLevel::Ok, what, ""))
+            .collect(),
+        Err(error) => vec![check_line(
+            "strays",
+            CheckLevel::Warn,
+            format!("could not search for stray processes: {error}"),
+            "",
+        )],
+    };
+    let mut unwatched: BTreeMap<PathBuf, Vec<RunningShim>> = BTreeMap::new();
+    for shim in composition::running_shims().unwrap_or_default() {
+        let Some(data_dir) = shim.data_dir().map(Path::to_path_buf) else {
+            continue;
+        };
+        if !shim.is_abandoned() && !daemon::DataDir::new(&data_dir).is_supervised() {
+            unwatched.entry(data_dir).or_default().push(shim);
+        }
+    }
+    for (data_dir, shims) in unwatched {
+        let dir = data_dir.display();
+        let pids: Vec<String> = shims.iter().map(|shim| shim.pid().to_string()).collect();
+        let what = format!(
+            "attempts of {dir} run without a daemon: {} (pid {})",
+            shims.len(),
+            pids.join(", ")
+        );
+        if !end_strays {
+            let fix = format!(
+                "to start their daemon: REGATTA_DATA_DIR={dir} regatta up; to end them: regatta \
+                doctor --end-strays"
+            );
+            checks.push(check_line("strays", CheckLevel::Warn, what, fix));
+            continue;
+        }
+        let failures: Vec<String> = shims
+            .iter()
+            .filter_map(|shim| shim.end().err())
+            .map(|it| it.to_string())
+            .collect();
+        checks.push(match failures.is_empty() {
+            true => check_line("strays", CheckLevel::Ok, format!("ended: {what}"), ""),
+            false => check_line(
+                "strays",
+                CheckLevel::Bad,
+                failures.join(" "),
+                "try again: regatta doctor --end-strays",
+            ),
+        });
+    }
+    checks
+}
+
+/// Checks a bridge.
+fn check_bridge(it: &BridgeView) -> DoctorCheck {
+    let whole = it.off.is_none() && it.warning.is_none() && it.health.connected.is_some();
+    let level = if whole {
+        CheckLevel::Ok
+    } else {
+        CheckLevel::Warn
+    };
+    let fix = if whole {
+        ""
+    } else {
+        "fix its settings (docs/bridges.md, .env.example), then: regatta up --restart"
+    };
+    check_line(
+        &format!("bridge {}", it.name),
+        level,
+        super::bridge::bridge_state(it),
+        fix,
+    )
+}
+
+/// Checks an agent's program and sandbox.
+fn check_agent(it: &AgentView) -> Vec<DoctorCheck> {
+    let mut checks = Vec::new();
+    if let Some(argv) = it.agent.runtime.argv().filter(|_| it.parked.is_none()) {
+        checks.push(check_agent_program(
+            it,
+            argv.first().map(String::as_str).unwrap_or_default(),
+        ));
+    }
+    if it.agent.profile.sandbox == Some(Confined::Off) {
+        let text = format!(
+            "{} has no sandbox, so its program may do everything that you may do",
+            it.agent.name
+        );
+        checks.push(check_line(
+            "sandbox",
+            CheckLevel::Warn,
+            text,
+            "regatta agent add … --confine workspace",
+        ));
+    }
+    checks
+}
+
+/// Returns one check for each reason why agents are parked.
+fn check_parked(agents: &[AgentView]) -> Vec<DoctorCheck> {
+    let mut causes: Vec<(String, Vec<&str>, &str)> = Vec::new();
+    for agent in agents {
+        let Some(why) = &agent.parked else { continue };
+        let name = agent.agent.name.as_str();
+        let cause = why.replace(name, "…");
+        match causes.iter_mut().find(|(known, ..)| *known == cause) {
+            Some((_, names, _)) => names.push(name),
+            None => causes.push((cause, vec![name], why)),
+        }
+    }
+    let line = |(_, names, why): (String, Vec<&str>, &str)| {
+        // The text after that is the fix.
+        let what = why.split_once("; fix that").map_or(why, |(what, _)| what);
+        let text = if names.len() == 1 {
+            what.to_owned()
+        } else {
+            format!("{} agents: {what}", names.len())
+        };
+        check_line(
+            "agent",
+            CheckLevel::Warn,
+            text,
+            format!("fix that, then: regatta resume {}", names.join(" ")),
+        )
+    };
+    causes.into_iter().map(line).collect()
+}
+
+/// Checks that an agent's program is installed and signed in.
+fn check_agent_program(it: &AgentView, program: &str) -> DoctorCheck {
+    let preset = it
+        .agent
+        .profile
+        .preset
+        .as_deref()
+        .and_then(presets::find_preset)
+        .map(|it| it.0);
+    let machine = MachineFacts::this_machine();
+    let seen = preset.map(|it| program_discovery::discover(it, &machine));
+    let available = |profile, preset| sign_in::visible_sign_in(profile, preset, &machine);
+    match (&seen, is_installed(program)) {
+        (_, false) => {
+            let fix = preset.map_or_else(
+                || {
+                    format!(
+                        "install it, or remove the agent: regatta agent rm {}",
+                        it.agent.name
+                    )
+                },
+                |it| it.install.to_owned(),
+            );
+            check_line(
+                "agent",
+                CheckLevel::Bad,
+                format!("{}: {program} is not installed", it.agent.name),
+                fix,
+            )
+        }
+        // The user may be signed in while the sandboxed agent has no access to that sign-in.
+        (Some(seen), true)
+            if it.agent.profile.keys.is_empty()
+                && available(&it.agent.profile, seen.preset) == SignIn::None =>
+        {
+            let text = format!("{}: {program} is not signed in", it.agent.name);
+            let again = || {
+                format!(
+                    "add the agent again: regatta agent add {} --preset {}",
+                    it.agent.name, seen.preset.name
+                )
+            };
+            check_line(
+                "agent",
+                CheckLevel::Warn,
+                text,
+                seen.fix.clone().unwrap_or_else(again),
+            )
+        }
+        (Some(seen), true) => {
+            let version = seen.version.clone().unwrap_or_default();
+            check_line(
+                "agent",
+                CheckLevel::Ok,
+                format!("{}: {program} {version}", it.agent.name)
+                    .trim_end()
+                    .to_owned(),
+                "",
+            )
+        }
+        (None, true) => check_line(
+            "agent",
+            CheckLevel::Ok,
+            format!("{}: {program}", it.agent.name),
+            "",
+        ),
+    }
+}
+
+/// Checks the agent programs of each provider: installed, version, signed in. Programs that are not
+/// installed share one line. That line is a warning only if nothing is installed and no agent
+/// exists that works without them.
+fn check_providers(has_agents: bool) -> Vec<DoctorCheck> {
+    let machine = MachineFacts::this_machine();
+    let mut of: BTreeMap<&str, Vec<&'static presets::Preset>> = BTreeMap::new();
+    for preset in presets::PRESETS {
+        of.entry(preset.provider).or_default().push(preset);
+    }
+    let there = |it: &&presets::Preset| {
+        let path = &machine.path;
+        it.programs
+            .iter()
+            .any(|it| program_discovery::program_on_path(it, path).is_some())
+    };
+    let (mut installed, mut missing) = (vec![], vec![]);
+    for (provider, presets) in of {
+        match presets.iter().copied().find(|preset| there(preset)) {
+            None => missing.push(provider),
+            Some(preset) => installed.push(preset),
+        }
+    }
+    let found = program_discovery::discover_all(&installed, &machine);
+    let mut checks: Vec<DoctorCheck> = found
+        .iter()
+        .map(|found| check_provider(found.preset.provider, found))
+        .collect();
+    let how = "regatta provider lists how to install each";
+    match (checks.is_empty(), missing.is_empty()) {
+        (_, true) => {}
+        (false, _) => checks.push(check_line(
+            "providers",
+            CheckLevel::Ok,
+            format!("not installed: {}", missing.join(", ")),
+            how,
+        )),
+        (true, _) if has_agents => checks.push(check_line(
+            "providers",
+            CheckLevel::Ok,
+            "no known agent program is installed",
+            how,
+        )),
+        (true, _) => {
+            let text = "no agent program is installed";
+            let fix = format!("{how}; to try Regatta without one: regatta demo");
+            checks.push(check_line("providers", CheckLevel::Warn, text, fix));
+        }
+    }
+    checks
+}
+
+/// Checks an installed agent program of a provider.
+fn check_provider(provider: &str, found: &FoundProgram) -> DoctorCheck {
+    let version = found.version.as_deref().unwrap_or("unknown version");
+    let name = found.preset.name;
+    let signed = match &found.sign_in {
+        SignIn::Key(key) => format!("signed in with {key}"),
+        SignIn::File(_) => "signed in".to_owned(),
+        SignIn::NotNeeded => "no sign-in needed".to_owned(),
+        SignIn::None => "not signed in".to_owned(),
+    };
+    let level = if found.fix.is_some() {
+        CheckLevel::Warn
+    } else {
+        CheckLevel::Ok
+    };
+    let text = format!("{provider}: {name} {version}, {signed}");
+    check_line(
+        "provider",
+        level,
+        text,
+        found.fix.clone().unwrap_or_default(),
+    )
+}
+
+/// Checks which sandbox this machine supports.
+fn check_sandbox() -> DoctorCheck {
+    let found = composition::sandbox_mechanisms();
+    match found.iter().find(|it| it.1.is_none()) {
+        Some((name, _)) => check_line("sandbox", CheckLevel::Ok, name.clone(), ""),
+        None => {
+            let why: Vec<String> = found
+                .iter()
+                .map(|(name, why)| format!("{name}: {}", why.clone().unwrap_or_default()))
+                .collect();
+            let text = format!(
+                "agents run without a sandbox, because this machine supports none ({})",
+                why.join("; ")
+            );
+            check_line(
+                "sandbox",
+                CheckLevel::Warn,
+                text,
+                "install bubblewrap (apt-get install bubblewrap), or use a kernel with Landlock \
+                (6.2)",
+            )
+        }
+    }
+}
+
+fn is_installed(program: &str) -> bool {
+    if program.contains('/') {
+        return Path::new(program).is_file();
+    }
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).any(|it| it.join(program).is_file())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// In a narrow window a fix is printed in full below its text.
+    #[test]
+    fn a_fix_is_printed_in_full_in_a_narrow_window() {
+        let fix = "sign in with `claude /login`, or give the agent a key in ANTHROPIC_API_KEY or \
+            ANTHROPIC_AUTH_TOKEN";
+        let checks = [
+            check_line("git", CheckLevel::Ok, "2.47.3", ""),
+            check_line(
+                "provider",
+                CheckLevel::Warn,
+                "anthropic: claude-native 2.1.325, not signed in",
+                fix,
+            ),
+        ];
+        let out = Output {
+            is_json: false,
+            quiet_level: 0,
+            has_colour: true,
+            has_hints: false,
+            is_unicode: true,
+            pager: None,
+        };
+        let text = draw_checks(&out, &checks, Some(60));
+        assert!(text.lines().all(|line| display_width(line) <= 60), "{text}");
+        let words: Vec<&str> = text.split_whitespace().collect();
+        assert!(words.join(" ").contains(fix), "{text}");
+        let text = draw_checks(
+            &Output {
+                has_colour: false,
+                ..out
+            },
+            &checks,
+            Some(300),
+        );
+        assert_eq!(
+            text.lines().next(),
+            Some("✓ git       2.47.3"),
+            "one line per check in a wide window: {text}"
+        );
+        assert_eq!(text.lines().count(), 2, "{text}");
+    }
+}

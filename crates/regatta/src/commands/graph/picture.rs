@@ -1,0 +1,477 @@
+//! Draws a graph in a terminal: one line of text for each row of the layout, with edges from left
+//! to right.
+//!
+//! Between two columns of boxes is a gutter for the edges. Boxes on its left that lead to the same
+//! boxes on its right share one bus: their edges meet in one vertical line and leave it together.
+//! Two buses must not share a stretch of a line, because they would look like one. If that cannot
+//! be avoided, a bus uses a free line below its boxes, and then every row has two lines. Where two
+//! lines cross, the vertical one is on top.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use regatta_api::view::{GraphNodeView, GraphView};
+
+use crate::output::{Output, cut_to_width, display_width, first_line, prefix_of_width};
+
+/// The maximum width of a box, and the minimum width of a subject that is worth showing.
+const MAX_BOX_WIDTH: usize = 34;
+const MIN_SUBJECT_WIDTH: usize = 4;
+
+const UP: u8 = 1;
+const DOWN: u8 = 2;
+const LEFT: u8 = 4;
+const RIGHT: u8 = 8;
+
+/// The edges from one or several boxes on the left to the same boxes on the right.
+struct EdgeBus {
+    /// The rows of the boxes on the left, in order.
+    from_rows: Vec<u32>,
+    to_rows: BTreeSet<u32>,
+    /// The edges on the longest path, as pairs of rows.
+    critical_edges: Vec<(u32, u32)>,
+    /// True if the bus leaves on the free line below its boxes.
+    leaves_below: bool,
+    /// The track of its vertical line; `None` if the bus is one straight line.
+    track: Option<usize>,
+}
+
+impl EdgeBus {
+    fn is_straight(&self) -> bool {
+        self.from_rows.len() == 1
+            && self.to_rows.len() == 1
+            && self.to_rows.contains(&self.from_rows[0])
+    }
+
+    fn is_critical_from(&self, row: u32) -> bool {
+        self.critical_edges.iter().any(|it| it.0 == row)
+    }
+
+    fn is_critical_to(&self, row: u32) -> bool {
+        self.critical_edges.iter().any(|it| it.1 == row)
+    }
+
+    /// Returns the first and the last row of the vertical line.
+    fn row_range(&self) -> (u32, u32) {
+        let all = || self.from_rows.iter().chain(&self.to_rows).copied();
+        (
+            all().min().unwrap_or(0),
+            all().max().unwrap_or(0) + u32::from(self.leaves_below),
+        )
+    }
+}
+
+/// The lines at one position of the picture.
+#[derive(Clone, Copy, Default)]
+struct LineMark {
+    arms: u8,
+    is_heavy: bool,
+    /// The bus to which the lines belong.
+    bus: usize,
+}
+
+/// Draws a graph that is at most `room` wide. Returns `None` if it does not fit.
+pub(super) fn draw_picture(out: &Output, it: &GraphView, room: usize) -> Option<String> {
+    let mut gutters: Vec<Vec<EdgeBus>> =
+        (1..it.columns).map(|right| edge_buses(it, right)).collect();
+    // `any` would stop early
+    let below: Vec<bool> = gutters.iter_mut().map(|it| assign_tracks(it)).collect();
+    let below = below.contains(&true);
+    let step = if below { 2 } else { 1 };
+    let wide: Vec<usize> = gutters.iter().map(|it| gutter_width(it)).collect();
+    let texts: Vec<(String, String)> = it
+        .nodes
+        .iter()
+        .map(|it| (box_name(out, it), first_line(&it.label)))
+        .collect();
+    let boxes = box_widths(it, &texts, room.checked_sub(wide.iter().sum())?)?;
+    let mut starts = vec![0];
+    for (width, gutter) in boxes.iter().zip(wide.iter().chain([&0])) {
+        starts.push(starts.last().copied().unwrap_or(0) + width + gutter);
+    }
+    let cells: Vec<String> = it
+        .nodes
+        .iter()
+        .zip(&texts)
+        .map(|(it, text)| box_text(it, text, &boxes))
+        .collect();
+    let at: BTreeMap<(u32, u32), usize> = (0..)
+        .zip(&it.nodes)
+        .map(|(nth, it)| ((it.column, it.row), nth))
+        .collect();
+    let mut sheet = Canvas {
+        lines_per_row: step,
+        marks: BTreeMap::new(),
+        arrows: BTreeSet::new(),
+    };
+    let mut of = 0;
+    for ((column, buses), start) in (0..).zip(&gutters).zip(&starts) {
+        let gutter = (start + boxes[column as usize], starts[column as usize + 1]);
+        for bus in buses {
+            of += 1;
+            sheet.draw_bus(bus, gutter, of);
+            for row in &bus.from_rows {
+                // The line starts after the box's text. An edge that only passes this column runs
+                // through the box's place.
+                let text = at
+                    .get(&(column, *row))
+                    .map_or(0, |it| display_width(&cells[*it]) + 1);
+                sheet.draw_horizontal(
+                    row * step,
+                    start + text..gutter.0 + 1,
+                    bus.is_critical_from(*row),
+                    of,
+                );
+            }
+            for row in &bus.to_rows {
+                if at.contains_key(&(column + 1, *row)) {
+                    sheet.arrows.insert((row * step, gutter.1 - 2));
+                } else {
+                    sheet.draw_horizontal(
+                        row * step,
+                        gutter.1 - 2..gutter.1,
+                        bus.is_critical_to(*row),
+                        of,
+                    );
+                }
+            }
+        }
+    }
+    let mut text = draw_headings(out, &starts, &boxes);
+    for y in 0..it.rows * step {
+        let here = it
+            .nodes
+            .iter()
+            .enumerate()
+            .filter(|(_, node)| node.row * step == y);
+        let mut done = String::new();
+        let mut at = 0;
+        for (nth, node) in here {
+            let start = starts[node.column as usize];
+            done += &sheet.line_text(out, y, at..start);
+            done += &coloured_box_text(out, node, &cells[nth], display_width(&texts[nth].0));
+            at = start + display_width(&cells[nth]);
+        }
+        let end = starts.last().copied().unwrap_or(0);
+        done += &sheet.line_text(out, y, at..end);
+        text += done.trim_end();
+        text.push('\n');
+    }
+    Some(text.trim_end().to_owned() + "\n")
+}
+
+/// Returns a box's sign and id, such as `✓ T1`, or only the sign if the box stands for several
+/// tasks.
+fn box_name(out: &Output, it: &GraphNodeView) -> String {
+    match it.tasks[..] {
+        [one] => format!("{} {one}", out.state_style(&it.word).0),
+        _ => out.state_style(&it.word).0.to_owned(),
+    }
+}
+
+/// Returns the text of a box, cut to its width.
+fn box_text(it: &GraphNodeView, (name, label): &(String, String), boxes: &[usize]) -> String {
+    let left = boxes[it.column as usize].saturating_sub(display_width(name) + 1);
+    let worth = it.tasks.len() > 1 || display_width(label).min(MIN_SUBJECT_WIDTH) <= left;
+    let label = if worth {
+        cut_to_width(label, left)
+    } else {
+        String::new()
+    };
+    format!("{name} {label}").trim_end().to_owned()
+}
+
+/// Returns the text of a box in colours: sign and id in the colour of the state, everything bold on
+/// the longest path.
+fn coloured_box_text(out: &Output, it: &GraphNodeView, text: &str, name: usize) -> String {
+    let name = prefix_of_width(text, name);
+    let (bold, rest) = (if it.critical { "1;" } else { "" }, &text[name.len()..]);
+    let rest = if it.critical && !rest.is_empty() {
+        out.paint(rest, "1")
+    } else {
+        rest.to_owned()
+    };
+    out.paint(&name, &format!("{bold}{}", out.state_style(&it.word).1)) + &rest
+}
+
+/// Returns the line of headings: `wave 1`, or only the number in a narrow column.
+fn draw_headings(out: &Output, starts: &[usize], boxes: &[usize]) -> String {
+    let mut text = String::new();
+    for (nth, wide) in boxes.iter().enumerate() {
+        text += &" ".repeat(starts[nth].saturating_sub(display_width(&text)));
+        let word = format!("wave {}", nth + 1);
+        text += &if display_width(&word) <= *wide {
+            word
+        } else {
+            format!("{}", nth + 1)
+        };
+    }
+    out.paint(&text, "2") + "\n"
+}
+
+/// Returns the width of each column's boxes: their preferred widths, reduced until the picture
+/// fits.
+fn box_widths(it: &GraphView, texts: &[(String, String)], room: usize) -> Option<Vec<usize>> {
+    let (mut least, mut like) = (vec![2; it.columns as usize], vec![2; it.columns as usize]);
+    for (node, (name, label)) in it.nodes.iter().zip(texts) {
+        let at = node.column as usize;
+        let whole = display_width(name) + 1 + display_width(label);
+        like[at] = like[at].max(whole.min(MAX_BOX_WIDTH));
+        // A box for several tasks has no id, so its label must stay.
+        least[at] = least[at].max(if node.tasks.len() > 1 {
+            whole.min(MAX_BOX_WIDTH)
+        } else {
+            display_width(name)
+        });
+    }
+    while like.iter().sum::<usize>() > room {
+        let widest = (0..like.len())
+            .filter(|at| like[*at] > least[*at])
+            .max_by_key(|at| (like[*at], usize::MAX - at))?;
+        like[widest] -= 1;
+    }
+    Some(like)
+}
+
+/// Returns the buses between column `right` and the column before it.
+fn edge_buses(it: &GraphView, right: u32) -> Vec<EdgeBus> {
+    let mut links: BTreeMap<u32, BTreeSet<u32>> = BTreeMap::new();
+    let mut heavy = BTreeSet::new();
+    for edge in &it.edges {
+        for ends in edge.through.windows(2).filter(|it| it[1].0 == right) {
+            links.entry(ends[0].1).or_default().insert(ends[1].1);
+            if edge.critical {
+                heavy.insert((ends[0].1, ends[1].1));
+            }
+        }
+    }
+    let mut all: BTreeMap<BTreeSet<u32>, Vec<u32>> = BTreeMap::new();
+    links
+        .into_iter()
+        .for_each(|(from, to)| all.entry(to).or_default().push(from));
+    let bus = |(to, from): (BTreeSet<u32>, Vec<u32>)| {
+        let heavy = heavy
+            .iter()
+            .filter(|it| from.contains(&it.0))
+            .copied()
+            .collect();
+        EdgeBus {
+            from_rows: from,
+            to_rows: to,
+            critical_edges: heavy,
+            leaves_below: false,
+            track: None,
+        }
+    };
+    let mut all: Vec<EdgeBus> = all.into_iter().map(bus).collect();
+    all.sort_by_key(|it| it.row_range());
+    all
+}
+
+/// Assigns each bus a track for its vertical line. A bus that leaves on a row on which another bus
+/// arrives must turn first. If that requirement is circular, one bus uses the free line below.
+/// Returns true if a bus uses the free line.
+fn assign_tracks(buses: &mut [EdgeBus]) -> bool {
+    let waits = |buses: &[EdgeBus], at: usize, done: &[bool]| {
+        (0..buses.len())
+            .any(|other| other != at && !done[other] && must_turn_before(&buses[other], &buses[at]))
+    };
+    let mut done: Vec<bool> = buses.iter().map(EdgeBus::is_straight).collect();
+    let mut taken: Vec<Vec<(u32, u32)>> = Vec::new();
+    while done.contains(&false) {
+        let open = || (0..buses.len()).filter(|it| !done[*it]);
+        let Some(next) = open().find(|it| !waits(buses, *it, &done)) else {
+            // Pick the bus that blocks most others.
+            let ways = |at: usize| {
+                open()
+                    .filter(|other| *other != at && must_turn_before(&buses[at], &buses[*other]))
+                    .count()
+            };
+            let first = open()
+                .filter(|it| !buses[*it].leaves_below)
+                .max_by_key(|it| (ways(*it), usize::MAX - it));
+            match first {
+                Some(first) => buses[first].leaves_below = true,
+                None => break,
+            }
+            continue;
+        };
+        let earlier = (0..buses.len())
+            .filter(|it| *it != next && must_turn_before(&buses[*it], &buses[next]));
+        let from = earlier
+            .filter_map(|it| buses[it].track)
+            .max()
+            .map_or(0, |it| it + 1);
+        let (top, end) = buses[next].row_range();
+        let free = |it: &Vec<(u32, u32)>| it.iter().all(|other| other.1 < top || end < other.0);
+        let track = (from..taken.len())
+            .find(|it| free(&taken[*it]))
+            .unwrap_or(taken.len().max(from));
+        taken.resize(taken.len().max(track + 1), vec![]);
+        taken[track].push((top, end));
+        buses[next].track = Some(track);
+        done[next] = true;
+    }
+    buses.iter().any(|it| it.leaves_below)
+}
+
+/// Returns true if `one` must turn before `other`, because it leaves on a row on which the other
+/// one arrives.
+fn must_turn_before(one: &EdgeBus, other: &EdgeBus) -> bool {
+    !one.leaves_below
+        && !one.is_straight()
+        && one.from_rows.iter().any(|it| other.to_rows.contains(it))
+}
+
+/// Returns a gutter's width: one space, two per track, an arrow and a space; or two spaces if it
+/// has no edges.
+fn gutter_width(buses: &[EdgeBus]) -> usize {
+    let tracks = buses
+        .iter()
+        .filter_map(|it| it.track)
+        .max()
+        .map_or(0, |it| it + 1);
+    if buses.is_empty() { 2 } else { 4 + 2 * tracks }
+}
+
+/// The lines and arrows of a picture, by position.
+struct Canvas {
+    /// The number of text lines per row.
+    lines_per_row: u32,
+    marks: BTreeMap<(u32, usize), LineMark>,
+    arrows: BTreeSet<(u32, usize)>,
+}
+
+impl Canvas {
+    /// Adds arms at a position. If two buses cross there, the vertical line stays visible.
+    fn add_arms(&mut self, at: (u32, usize), arms: u8, heavy: bool, of: usize) {
+        let mark = self.marks.entry(at).or_insert(LineMark {
+            arms: 0,
+            is_heavy: false,
+            bus: of,
+        });
+        let upright = |arms: u8| arms & (UP | DOWN) != 0;
+        if mark.bus == of || mark.arms == 0 || !(upright(mark.arms) || upright(arms)) {
+            *mark = LineMark {
+                arms: mark.arms | arms,
+                is_heavy: mark.is_heavy || heavy,
+                bus: of,
+            };
+        } else if upright(arms) {
+            *mark = LineMark {
+                arms,
+                is_heavy: heavy,
+                bus: of,
+            };
+        }
+    }
+
+    fn draw_horizontal(&mut self, y: u32, xs: std::ops::Range<usize>, heavy: bool, of: usize) {
+        xs.for_each(|x| self.add_arms((y, x), LEFT | RIGHT, heavy, of));
+    }
+
+    /// Draws a bus into its gutter, from the boxes on the left to the arrows on the right.
+    fn draw_bus(&mut self, bus: &EdgeBus, (start, end): (usize, usize), of: usize) {
+        let (step, first, last) = (self.lines_per_row, start + 1, end - 2);
+        let Some(track) = bus.track else {
+            bus.from_rows.iter().for_each(|it| {
+                self.draw_horizontal(it * step, first..last, bus.is_critical_from(*it), of)
+            });
+            return;
+        };
+        let x = first + 1 + 2 * track;
+        let mut stops: BTreeMap<u32, u8> = BTreeMap::new();
+        for row in &bus.from_rows {
+            let (y, heavy) = (
+                row * step + u32::from(bus.leaves_below),
+                bus.is_critical_from(*row),
+            );
+            if bus.leaves_below {
+                self.add_arms((row * step, first), LEFT | DOWN, heavy, of);
+                self.add_arms((y, first), UP | RIGHT, heavy, of);
+            } else {
+                self.add_arms((y, first), LEFT | RIGHT, heavy, of);
+            }
+            self.draw_horizontal(y, first + 1..x, heavy, of);
+            *stops.entry(y).or_default() |= LEFT;
+        }
+        for row in &bus.to_rows {
+            self.draw_horizontal(row * step, x + 1..last, bus.is_critical_to(*row), of);
+            *stops.entry(row * step).or_default() |= RIGHT;
+        }
+        let (Some(top), Some(end)) = (
+            stops.keys().next().copied(),
+            stops.keys().next_back().copied(),
+        ) else {
+            return;
+        };
+        let lift = u32::from(bus.leaves_below);
+        let spans: Vec<(u32, u32)> = bus
+            .critical_edges
+            .iter()
+            .map(|it| (it.0 * step + lift, it.1 * step))
+            .collect();
+        for y in top..=end {
+            let up = if y > top { UP } else { 0 };
+            let down = if y < end { DOWN } else { 0 };
+            let heavy = spans
+                .iter()
+                .any(|it| (it.0.min(it.1)..=it.0.max(it.1)).contains(&y));
+            self.add_arms(
+                (y, x),
+                up | down | stops.get(&y).copied().unwrap_or(0),
+                heavy,
+                of,
+            );
+        }
+    }
+
+    /// Returns a stretch of one text line of the picture.
+    fn line_text(&self, out: &Output, y: u32, xs: std::ops::Range<usize>) -> String {
+        let (mut text, mut run, mut was) = (String::new(), String::new(), false);
+        for x in xs {
+            let mark = self.marks.get(&(y, x)).copied().unwrap_or_default();
+            if mark.is_heavy != was && !run.is_empty() {
+                text += &style_run(out, &std::mem::take(&mut run), was);
+            }
+            was = mark.is_heavy;
+            run.push(match (self.arrows.contains(&(y, x)), out.is_unicode) {
+                (true, true) => '→',
+                (true, false) => '>',
+                (false, unicode) => line_char(mark, unicode),
+            });
+        }
+        text + &style_run(out, &run, was)
+    }
+}
+
+fn style_run(out: &Output, run: &str, heavy: bool) -> String {
+    if run.trim().is_empty() {
+        run.to_owned()
+    } else {
+        out.paint(run, if heavy { "1" } else { "2" })
+    }
+}
+
+fn line_char(mark: LineMark, unicode: bool) -> char {
+    const LIGHT_LINE_CHARS: [char; 16] = [
+        ' ', '╵', '╷', '│', '╴', '┘', '┐', '┤', '╶', '└', '┌', '├', '─', '┴', '┬', '┼',
+    ];
+    const HEAVY_LINE_CHARS: [char; 16] = [
+        ' ', '╹', '╻', '┃', '╸', '┛', '┓', '┫', '╺', '┗', '┏', '┣', '━', '┻', '┳', '╋',
+    ];
+    let arms = usize::from(mark.arms & 15);
+    match (unicode, mark.is_heavy) {
+        _ if arms == 0 => ' ',
+        (true, false) => LIGHT_LINE_CHARS[arms],
+        (true, true) => HEAVY_LINE_CHARS[arms],
+        (false, heavy) if mark.arms & (UP | DOWN) == 0 => {
+            if heavy {
+                '='
+            } else {
+                '-'
+            }
+        }
+        (false, _) if mark.arms & (LEFT | RIGHT) == 0 => '|',
+        (false, _) => '+',
+    }
+}

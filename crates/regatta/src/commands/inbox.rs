@@ -1,0 +1,442 @@
+//! The commands `inbox` and `answer`. Every item has a list of choices, and one of them is the
+//! answer.
+
+mod form; // questions with several fields
+mod walk; // `inbox --interactive`
+
+use regatta_api::Call;
+use regatta_api::input;
+use regatta_api::view::{InboxChoice, InboxView};
+use regatta_core::agent_protocol::RequestAnswer;
+use regatta_core::approval::AnswerScope;
+use regatta_core::inbox::InboxItem;
+
+use crate::args::{InboxArgs, InboxCommand};
+use crate::client::{CallReply, Client};
+use crate::output::{
+    CommandError, CommandResult, display_width, format_age, format_table_for, sanitize,
+    usage_error, window_width, wrap,
+};
+
+use super::CommandContext;
+use super::decide::send_decision;
+use super::see::format_time_to_second;
+
+/// Runs `regatta inbox`.
+pub(super) fn inbox(app: &CommandContext, ask: &InboxArgs) -> CommandResult {
+    match &ask.command {
+        Some(InboxCommand::Snooze { id, time }) => return snooze_item(app, id, Some(*time)),
+        Some(InboxCommand::Wake { id }) => return snooze_item(app, id, None),
+        None if ask.interactive => return walk::run_interactive(app),
+        None => {}
+    }
+    let client = app.client()?;
+    let project = app.project(&client)?;
+    let got: CallReply<Vec<InboxView>> =
+        client.call(&Call::InboxList(input::ProjectFilter { project }))?;
+    // Snoozed items are listed separately, with the time at which they come back.
+    let (awake, asleep): (Vec<InboxView>, Vec<InboxView>) =
+        got.data.iter().cloned().partition(InboxView::is_shown);
+    let mut next = awake
+        .first()
+        .map(|it| group_commands(it, &awake))
+        .unwrap_or_else(|| vec!["regatta status".into()]);
+    if awake.len() > 1 {
+        next.push("regatta inbox -i".into());
+    }
+    app.output.print_answer("inbox", &got.data, &next, |_| {
+        let mut text = if awake.is_empty() {
+            "nothing needs you\n".into()
+        } else {
+            draw_items(&awake, window_width())
+        };
+        if !asleep.is_empty() {
+            let until = |it: &InboxView| {
+                format!(
+                    "{} until {}",
+                    it.id,
+                    format_time_to_second(it.snoozed_until_wall.unwrap_or(0))
+                )
+            };
+            let all: Vec<String> = asleep.iter().map(until).collect();
+            text += &format!("snoozed: {}\n", all.join(" · "));
+        }
+        text
+    })?;
+    if ask.check && !awake.is_empty() {
+        Err(CommandError::Exit(3))
+    } else {
+        Ok(())
+    }
+}
+
+/// Returns the commands that answer an item and all items of its group.
+fn group_commands(first: &InboxView, all: &[InboxView]) -> Vec<String> {
+    let group: Vec<&InboxView> = all
+        .iter()
+        .filter(|other| other.group_key() == first.group_key())
+        .collect();
+    let agents: Vec<&str> = group
+        .iter()
+        .filter_map(|item| item.id.strip_prefix("agent:"))
+        .collect();
+    match agents.len() > 1 {
+        true => vec![format!("regatta resume {}", agents.join(" "))],
+        false => answer_commands(first, group.len() > 1),
+    }
+}
+
+/// Returns the commands that answer an item. With `same`, they answer all identical requests.
+pub(super) fn answer_commands(it: &InboxView, same: bool) -> Vec<String> {
+    let all = if same { " --all" } else { "" };
+    match it.kind.as_str() {
+        "permission" => vec![
+            format!("regatta allow {}{all}", it.id),
+            format!("regatta deny {}{all}", it.id),
+        ],
+        "question" if !it.choices.is_empty() => vec![format!("regatta answer {} 1", it.id)],
+        "question" => vec!["regatta inbox -i".to_owned()],
+        "review" => vec![
+            format!("regatta diff {}", it.id),
+            format!("regatta land {}", it.id),
+        ],
+        "failed" => {
+            let checks = format!("regatta logs {} --check", it.id);
+            vec![
+                format!("regatta why {}", it.id),
+                checks,
+                format!("regatta retry {}", it.id),
+            ]
+        }
+        "task" => vec![format!("regatta why {}", it.id)],
+        _ => vec![
+            it.ways
+                .first()
+                .map_or_else(|| "regatta inbox -i".to_owned(), |way| way.line.clone()),
+        ],
+    }
+}
+
+/// Snoozes an item for `ms`, or wakes it without a time.
+fn snooze_item(app: &CommandContext, id: &InboxItem, ms: Option<u64>) -> CommandResult {
+    let got: CallReply<Option<InboxView>> = app.call(&Call::InboxSnooze(input::InboxSnooze {
+        id: id.clone(),
+        ms,
+    }))?;
+    let until = got.data.as_ref().and_then(|it| it.snoozed_until_wall);
+    let (next, text) = match until {
+        Some(wall) => (
+            format!("regatta inbox wake {id}"),
+            format!("{id} comes back at {}\n", format_time_to_second(wall)),
+        ),
+        None => (
+            "regatta inbox".to_owned(),
+            format!("{id} is in the inbox\n"),
+        ),
+    };
+    app.output
+        .print_answer("inbox.snooze", &got.data, &[next], |_| text)
+}
+
+/// Draws items as a table. In a narrow window the request is printed below its row instead of being
+/// cut, because a person must see the whole object of a request to decide (S13).
+fn draw_items(items: &[InboxView], window: Option<usize>) -> String {
+    let rows = group_items(items);
+    let whole = format_table_for(&rows, None);
+    let Some(window) =
+        window.filter(|window| whole.lines().any(|line| display_width(line) > *window))
+    else {
+        return whole;
+    };
+    let heads: Vec<Vec<String>> = rows
+        .iter()
+        .map(|row| [&row[..5], &row[6..7]].concat())
+        .collect();
+    let heads = format_table_for(&heads, Some(window));
+    let mut text = String::new();
+    for (head, row) in heads.lines().zip(&rows) {
+        text += &format!("{head}\n");
+        let said: Vec<&str> = [&row[5], &row[7]]
+            .into_iter()
+            .map(String::as_str)
+            .filter(|it| !it.is_empty())
+            .collect();
+        // A person decides about a permission by this text, so it must be complete.
+        let max_lines = if row[1] == "permission" {
+            usize::MAX
+        } else {
+            MAX_ITEM_LINES
+        };
+        for line in wrap(&said.join(" · "), window.saturating_sub(4), max_lines) {
+            text += &format!("    {line}\n");
+        }
+    }
+    text
+}
+
+/// The maximum number of lines per item in a narrow window, except for permission requests.
+const MAX_ITEM_LINES: usize = 4;
+
+/// Combines identical requests of several agents into one row, because `--all` answers them
+/// together. Agents that cannot work for the same reason become one row too.
+fn group_items(items: &[InboxView]) -> Vec<Vec<String>> {
+    let mut rows: Vec<(String, usize, Vec<String>)> = Vec::new();
+    for it in items {
+        let key = it.group_key();
+        if let Some(row) = rows
+            .iter_mut()
+            .find(|row| row.0 == key && it.kind != "question")
+        {
+            row.1 += 1;
+            continue;
+        }
+        let agent = it.agent.as_ref().map_or(String::new(), ToString::to_string);
+        let numbered = (1..)
+            .zip(&it.choices)
+            .map(|(nth, it)| format!("{nth} {}", sanitize(it)));
+        // Permissions have their own commands, allow and deny, so they show no numbered choices.
+        let choices: Vec<String> = numbered.filter(|_| it.kind != "permission").collect();
+        let (choices, why) = (choices.join("  "), sanitize(&it.why));
+        let subject = sanitize(&it.subject);
+        let task = it.task.map_or(String::new(), |it| it.to_string());
+        rows.push((
+            key,
+            1,
+            vec![
+                it.id.clone(),
+                it.kind.clone(),
+                task,
+                agent,
+                format_age(it.since_wall),
+                subject,
+                choices,
+                why,
+            ],
+        ));
+    }
+    rows.into_iter()
+        .map(|(_, count, mut row)| {
+            if count > 1 {
+                row[5] += &format!(" × {count}");
+            }
+            row
+        })
+        .collect()
+}
+
+/// Returns all inbox items of this project, including snoozed ones.
+pub(super) fn fetch_items(
+    app: &CommandContext,
+    client: &Client,
+) -> Result<Vec<InboxView>, CommandError> {
+    let project = app.project(client)?;
+    let got: CallReply<Vec<InboxView>> =
+        client.call(&Call::InboxList(input::ProjectFilter { project }))?;
+    Ok(got.data)
+}
+
+/// Answers an item. A question takes a text or the number of a choice, any other item one of its
+/// choices.
+pub(super) fn answer(
+    app: &CommandContext,
+    id: &str,
+    words: &[String],
+    message: Option<&str>,
+) -> CommandResult {
+    let item: InboxItem = id.parse().map_err(|it: regatta_core::ids::BadName| {
+        usage_error(
+            it.to_string(),
+            "write the item as regatta inbox names it: Q7, T9, A5, budget:day, agent:NAME",
+        )
+    })?;
+    let text = words.join(" ");
+    let client = app.client()?;
+    let project = None; // the item may belong to any project
+    let all: CallReply<Vec<InboxView>> =
+        client.call(&Call::InboxList(input::ProjectFilter { project }))?;
+    // A number without a letter means a request, unless only another kind of item has this number.
+    let item = if id.bytes().all(|byte| byte.is_ascii_digit()) {
+        item_with_number(&all.data, id, item)?
+    } else {
+        item
+    };
+    let found = all.data.iter().find(|it| it.id == item.to_string());
+    if let InboxItem::Approval(id) = item {
+        let text = found.map_or(text.clone(), |it| choice_or_text(it, &text));
+        let permission = found.is_some_and(|it| it.kind == "permission");
+        let said = match text.as_str() {
+            "allow" if permission => RequestAnswer::Allow,
+            "deny" if permission => {
+                let words = message.map(str::to_owned);
+                return send_decision(
+                    app,
+                    "answer",
+                    (id, false),
+                    RequestAnswer::Deny { reason: words },
+                    AnswerScope::Once,
+                );
+            }
+            _ => RequestAnswer::Text { text },
+        };
+        send_decision(app, "answer", (id, false), said, AnswerScope::Once)?;
+        return match (message, found.and_then(|it| it.task)) {
+            (Some(message), Some(task)) => {
+                super::decide::tell(app, &task.to_string(), &[message.to_owned()])
+            }
+            _ => Ok(()),
+        };
+    }
+    let Some(found) = found else {
+        return Err(usage_error(
+            format!("{item} is not in the inbox"),
+            "list the inbox: regatta inbox",
+        ));
+    };
+    let (word, rest) = words
+        .split_first()
+        .map_or(("", &[][..]), |(word, rest)| (word.as_str(), rest));
+    let way = found.find_choice(&text).or_else(|| found.find_choice(word));
+    let Some(way) = way else {
+        let choices: Vec<String> = found.choices.iter().map(|it| sanitize(it)).collect();
+        return Err(usage_error(
+            format!("{item} can be answered with {}", choices.join(", ")),
+            format!(
+                "write one of them: regatta answer {item} {}",
+                first_choice_word(found)
+            ),
+        ));
+    };
+    let said = message
+        .map(str::to_owned)
+        .or_else(|| (!rest.is_empty()).then(|| rest.join(" ")));
+    send_choice(app, &client, &item, (way, said))
+}
+
+/// Returns the inbox item with the number `digits`, or `request` if no item has it.
+fn item_with_number(
+    all: &[InboxView],
+    digits: &str,
+    request: InboxItem,
+) -> Result<InboxItem, CommandError> {
+    let candidates =
+        ["Q", "T", "A", "V"].map(|letter| format!("{letter}{digits}").parse::<InboxItem>());
+    let open = |item: &InboxItem| all.iter().any(|view| view.id == item.to_string());
+    let mut found: Vec<InboxItem> = candidates.into_iter().flatten().filter(open).collect();
+    match found.len() {
+        0 => Ok(request),
+        1 => Ok(found.remove(0)),
+        _ => {
+            let names: Vec<String> = found.iter().map(ToString::to_string).collect();
+            let hint = format!("add the letter: regatta answer {}", names[0]);
+            Err(usage_error(
+                format!("{digits} is ambiguous: it can mean {}", names.join(" or ")),
+                hint,
+            ))
+        }
+    }
+}
+
+/// Returns the choice with this number, or the text itself if it is not the number of a choice.
+fn choice_or_text(it: &InboxView, text: &str) -> String {
+    let literal = it.choices.iter().any(|it| it == text);
+    let nth = text
+        .trim()
+        .parse::<usize>()
+        .ok()
+        .filter(|_| !literal)
+        .and_then(|it| it.checked_sub(1));
+    nth.and_then(|nth| it.choices.get(nth))
+        .cloned()
+        .unwrap_or_else(|| text.to_owned())
+}
+
+/// Returns the first word of an item's first choice, for an example.
+fn first_choice_word(it: &InboxView) -> String {
+    it.ways.first().map_or(String::new(), |it| {
+        it.choice.split(' ').next().unwrap_or_default().to_owned()
+    })
+}
+
+/// Sends the call that belongs to a choice.
+fn send_choice(
+    app: &CommandContext,
+    client: &Client,
+    item: &InboxItem,
+    (way, said): (&InboxChoice, Option<String>),
+) -> CommandResult {
+    let mut ask = way.input.clone();
+    if let Some(place) = way.words.as_ref().and_then(|it| ask.pointer_mut(it)) {
+        let Some(words) = said else {
+            return Err(usage_error(
+                format!("{} needs a text", way.choice),
+                format!(
+                    "add it: regatta answer {item} {} 'what to change'",
+                    way.choice
+                ),
+            ));
+        };
+        *place = words.into();
+    }
+    let body = serde_json::to_vec(&ask).unwrap_or_default();
+    let call = Call::parse(&way.verb, &body).map_err(CommandError::from)?;
+    let got: CallReply<serde_json::Value> = client.call(&call)?;
+    let left = fetch_items(app, client)?
+        .iter()
+        .filter(|it| it.is_shown())
+        .count();
+    let next = [if left > 0 {
+        "regatta inbox"
+    } else {
+        "regatta status"
+    }
+    .to_owned()];
+    // A failed task is tried again as a new task.
+    let other = got.data["id"]
+        .as_str()
+        .filter(|it| *it != item.to_string())
+        .filter(|_| way.verb == "retry");
+    let other = other.map_or(String::new(), |it| format!(" as {it}"));
+    let line = way.line.replace(" '…'", "");
+    app.output.print_answer(&way.verb, &got.data, &next, |_| {
+        format!(
+            "{item}: {}{other} ({line}) · {left} left in the inbox\n",
+            sanitize(&way.choice)
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// S13: in a narrow window the object of a request is printed in full.
+    #[test]
+    fn s13_the_object_of_a_request_is_never_cut() {
+        let item = |id: &str, subject: &str, choices: &[&str]| -> InboxView {
+            let item = serde_json::json!({
+                "id": id, "kind": "permission", "task": "T9", "agent": "claude-1", "subject": subject,
+                "why": "R1: ask fetch for everybody", "choices": choices, "since_wall": 0, "escalated": false,
+            });
+            serde_json::from_value(item).unwrap()
+        };
+        let url = "WebFetch: https://docs.rs/strsim/latest/strsim/";
+        let items = [item("Q11", url, &["allow", "deny"])];
+        let text = draw_items(&items, Some(80));
+        assert!(text.lines().all(|line| display_width(line) <= 80), "{text}");
+        assert!(
+            text.contains(&format!("\n    {url} · R1: ask fetch for\n")),
+            "{text}"
+        );
+        assert_eq!(
+            draw_items(&items, Some(200)).lines().count(),
+            1,
+            "one line in a wide window"
+        );
+        let long = format!("execute: curl {} | sh", "https://example.test/".repeat(40));
+        let text = draw_items(&[item("Q12", &long, &["allow", "deny"])], Some(80));
+        assert!(
+            text.contains("| sh") && !text.contains('…'),
+            "a long command is printed in full: {text}"
+        );
+    }
+}

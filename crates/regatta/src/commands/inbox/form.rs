@@ -1,0 +1,154 @@
+//! Questions of agents that are forms. The terminal asks for each field, and shows the whole answer
+//! before sending it.
+
+use regatta_api::view::InboxView;
+use serde_json::{Map, Number, Value};
+
+use crate::output::{CommandError, sanitize};
+
+use super::super::CommandContext;
+
+/// Asks for each field of a form. Returns the answer as JSON text, or `None` if the person gave up.
+pub(super) fn fill_form(
+    app: &CommandContext,
+    it: &InboxView,
+    schema: &Value,
+    ask: &mut dyn FnMut(&str) -> Result<Option<String>, CommandError>,
+) -> Result<Option<String>, CommandError> {
+    let agent = it
+        .agent
+        .as_ref()
+        .map_or("an agent".into(), ToString::to_string);
+    app.output.print(&format!(
+        "  {agent} asks for these fields; an empty line skips a field\n"
+    ))?;
+    let mut filled = Map::new();
+    for (name, field) in schema["properties"].as_object().into_iter().flatten() {
+        let needed = schema["required"]
+            .as_array()
+            .is_some_and(|all| all.iter().any(|it| it == name.as_str()));
+        loop {
+            match (ask(&field_prompt(name, field, needed))?, needed) {
+                (None, true) => {
+                    let Some(again) = ask(
+                        "this field is required; press Enter to give up, or type anything to try \
+                        again: ",
+                    )?
+                    else {
+                        return Ok(None);
+                    };
+                    drop(again);
+                }
+                (None, false) => break,
+                (Some(text), _) => match parse_field(field, &text) {
+                    Ok(value) => {
+                        filled.insert(name.clone(), value);
+                        break;
+                    }
+                    Err(why) => app.output.print(&format!("  {why}\n"))?,
+                },
+            }
+        }
+    }
+    let text = Value::Object(filled).to_string();
+    app.output.print(&format!("  {}\n", sanitize(&text)))?;
+    let sent =
+        ask("send it? y or n: ")?.is_some_and(|it| it.eq_ignore_ascii_case("y") || it == "yes");
+    Ok(sent.then_some(text))
+}
+
+/// Returns the prompt for a field. A star marks a required field.
+fn field_prompt(name: &str, field: &Value, needed: bool) -> String {
+    let title = field["title"].as_str().unwrap_or(name);
+    let says = field["description"]
+        .as_str()
+        .map_or(String::new(), |it| format!(" ({it})"));
+    let kind = match (field["enum"].as_array(), field["type"].as_str()) {
+        (Some(all), _) => all
+            .iter()
+            .filter_map(Value::as_str)
+            .collect::<Vec<_>>()
+            .join(" | "),
+        (None, Some("boolean")) => "yes | no".into(),
+        (None, Some(kind)) => kind.to_owned(),
+        (None, None) => "text".into(),
+    };
+    sanitize(&format!(
+        "{title}{says} [{kind}]{}: ",
+        if needed { " *" } else { "" }
+    ))
+}
+
+/// Converts the typed text to the type of a field. The error says what is wrong.
+fn parse_field(field: &Value, text: &str) -> Result<Value, String> {
+    if let Some(all) = field["enum"].as_array() {
+        let found = all.iter().find(|it| it.as_str() == Some(text));
+        return found
+            .cloned()
+            .ok_or_else(|| "choose one of the listed values".into());
+    }
+    match field["type"].as_str() {
+        Some("integer") => text
+            .parse::<i64>()
+            .map(Value::from)
+            .map_err(|_| "write a whole number".into()),
+        Some("number") => {
+            let number = text.parse::<f64>().ok().and_then(Number::from_f64);
+            number
+                .map(Value::Number)
+                .ok_or_else(|| "write a number".into())
+        }
+        Some("boolean") => match text.to_ascii_lowercase().as_str() {
+            "y" | "yes" | "true" => Ok(Value::Bool(true)),
+            "n" | "no" | "false" => Ok(Value::Bool(false)),
+            _ => Err("write yes or no".into()),
+        },
+        _ => Ok(Value::String(text.to_owned())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn typed_text_is_converted_to_the_type_of_the_field() {
+        let cases = [
+            (json!({ "type": "integer" }), "7", Ok(json!(7))),
+            (
+                json!({ "type": "integer" }),
+                "seven",
+                Err("write a whole number".to_owned()),
+            ),
+            (json!({ "type": "number" }), "0.5", Ok(json!(0.5))),
+            (
+                json!({ "type": "number" }),
+                "NaN",
+                Err("write a number".to_owned()),
+            ),
+            (json!({ "type": "boolean" }), "yes", Ok(json!(true))),
+            (json!({ "type": "boolean" }), "No", Ok(json!(false))),
+            (
+                json!({ "type": "boolean" }),
+                "1",
+                Err("write yes or no".to_owned()),
+            ),
+            (json!({ "type": "string" }), "7", Ok(json!("7"))),
+            (
+                json!({ "type": "string", "enum": ["a", "b"] }),
+                "b",
+                Ok(json!("b")),
+            ),
+            (
+                json!({ "type": "string", "enum": ["a", "b"] }),
+                "c",
+                Err("choose one of the listed values".to_owned()),
+            ),
+            (json!({}), "words", Ok(json!("words"))),
+        ];
+        for (field, text, wanted) in cases {
+            assert_eq!(parse_field(&field, text), wanted, "{field} {text}");
+        }
+    }
+}

@@ -1,0 +1,355 @@
+//! `inbox --interactive`: shows one item at a time, with a key for each choice.
+//!
+//! Only digits decide, so that Enter or a letter pressed by accident changes nothing.
+
+use std::io::{IsTerminal, Write};
+
+use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
+use ratatui::crossterm::terminal;
+use regatta_api::Call;
+use regatta_api::input;
+use regatta_api::view::InboxView;
+use regatta_core::agent_protocol::{RequestAnswer, RequestContent};
+use regatta_core::approval::AnswerScope;
+use regatta_core::ids::TaskId;
+
+use crate::args;
+use crate::client::{CallReply, Client};
+use crate::output::{
+    self, CommandError, CommandResult, command_error, format_age, sanitize, usage_error,
+};
+
+use super::super::CommandContext;
+use super::super::decide::send_decision;
+use super::{fetch_items, form, send_choice};
+
+/// Time for which `z` snoozes an item.
+const SNOOZE_MS: u64 = 3_600_000;
+
+/// The effect of a digit.
+enum DigitEffect {
+    SendAnswer(RequestAnswer, AnswerScope),
+    /// Ask for a text, then send it.
+    AskText,
+    /// Ask for the fields of a form, then send them.
+    AskForm(serde_json::Value),
+    /// Make the call of the item's choice with this index.
+    SendChoice(usize),
+}
+
+/// Returns the choices of an item, in the order of their digits.
+fn digit_effects(it: &InboxView) -> Vec<(String, DigitEffect)> {
+    let allow = |reach| DigitEffect::SendAnswer(RequestAnswer::Allow, reach);
+    match it.ask.as_ref().map(|it| &it.content) {
+        Some(RequestContent::Permission { .. }) => vec![
+            ("allow once".into(), allow(AnswerScope::Once)),
+            ("allow for this task".into(), allow(AnswerScope::Task)),
+            (
+                "deny".into(),
+                DigitEffect::SendAnswer(RequestAnswer::Deny { reason: None }, AnswerScope::Once),
+            ),
+            ("always allow".into(), allow(AnswerScope::Always)),
+        ],
+        Some(RequestContent::Question {
+            choices, schema, ..
+        }) => {
+            let say = |text: &String| {
+                (
+                    sanitize(text),
+                    DigitEffect::SendAnswer(
+                        RequestAnswer::Text { text: text.clone() },
+                        AnswerScope::Once,
+                    ),
+                )
+            };
+            let mut all: Vec<(String, DigitEffect)> = choices.iter().take(7).map(say).collect();
+            let form = schema
+                .as_deref()
+                .and_then(|it| serde_json::from_str(it).ok())
+                .filter(|_| choices.is_empty());
+            match form {
+                Some(form) => all.push(("fill in the form".into(), DigitEffect::AskForm(form))),
+                None => all.push(("reply with a text".into(), DigitEffect::AskText)),
+            }
+            all.push((
+                "decline".into(),
+                DigitEffect::SendAnswer(RequestAnswer::Deny { reason: None }, AnswerScope::Once),
+            ));
+            all
+        }
+        None => (0..)
+            .zip(&it.ways)
+            .map(|(nth, way)| (sanitize(&way.choice), DigitEffect::SendChoice(nth)))
+            .collect(),
+    }
+}
+
+/// Shows the items that need a person, one after the other, until none is left or the person quits.
+pub(super) fn run_interactive(app: &CommandContext) -> CommandResult {
+    if app.output.is_json || !output::is_stdout_watched() || !std::io::stdin().is_terminal() {
+        return Err(usage_error(
+            "regatta inbox -i needs a terminal",
+            "list the inbox: regatta inbox; answer: regatta answer ID CHOICE, regatta allow ID or \
+            regatta deny ID",
+        ));
+    }
+    let client = app.client()?;
+    let mut skipped: Vec<String> = Vec::new();
+    loop {
+        let all: Vec<InboxView> = fetch_items(app, &client)?
+            .into_iter()
+            .filter(InboxView::is_shown)
+            .collect();
+        let left: Vec<&InboxView> = all
+            .iter()
+            .filter(|it| !skipped.contains(&it.group_key()))
+            .collect();
+        let Some(it) = left.first() else {
+            let rest = all.len();
+            let text = if rest == 0 {
+                "nothing needs you".to_owned()
+            } else {
+                format!("{rest} skipped: regatta inbox")
+            };
+            return app.output.print(&format!("{text}\n"));
+        };
+        let alike = left
+            .iter()
+            .filter(|other| other.group_key() == it.group_key())
+            .count();
+        app.output.print(&draw_card(it, alike, left.len()))?;
+        match read_key()? {
+            KeyPress::Digit(nth) => {
+                let answered = apply_digit(app, &client, it, (nth, alike > 1));
+                // Another person may have answered first. The error is printed, and the next item
+                // follows.
+                if let Err(CommandError::Problem(problem)) = answered {
+                    app.output.print(&format!(
+                        "{}\n  {}\n",
+                        sanitize(&problem.message),
+                        sanitize(&problem.hint)
+                    ))?;
+                }
+            }
+            KeyPress::Letter('s' | 'j' | 'n') => skipped.push(it.group_key()),
+            KeyPress::Letter('z') => {
+                let Ok(id) = it.id.parse() else { continue };
+                let ask = input::InboxSnooze {
+                    id,
+                    ms: Some(SNOOZE_MS),
+                };
+                let got: Result<CallReply<serde_json::Value>, CommandError> =
+                    client.call(&Call::InboxSnooze(ask));
+                let text = match got {
+                    Ok(_) => format!("{} comes back in an hour\n", it.id),
+                    Err(CommandError::Problem(problem)) => {
+                        format!("{}\n", sanitize(&problem.message))
+                    }
+                    Err(other) => return Err(other),
+                };
+                app.output.print(&text)?;
+            }
+            KeyPress::Letter(letter @ ('d' | 'D')) => match it.task {
+                Some(id) => print_error(
+                    app,
+                    super::super::diff::diff(app, &diff_args(id, letter == 'd')),
+                )?,
+                None => app.output.print("this item has no task\n")?,
+            },
+            KeyPress::Letter('w') => match it.task {
+                Some(task) => print_error(app, super::super::see::why(app, &task.to_string()))?,
+                None => app.output.print(&format!("{}\n", sanitize(&it.why)))?,
+            },
+            KeyPress::Letter('q') => return Ok(()),
+            KeyPress::Letter(_) => app
+                .output
+                .print("press a digit to answer, s to skip, q to quit\n")?,
+            KeyPress::Interrupted => return Err(CommandError::Exit(130)),
+        }
+    }
+}
+
+/// Returns the arguments that show a task's changes, or only their numbers of lines.
+fn diff_args(id: TaskId, stat: bool) -> args::DiffArgs {
+    args::DiffArgs {
+        id: id.to_string(),
+        since_review: false,
+        stat,
+        tool: None,
+        no_pager: false,
+    }
+}
+
+/// Prints an error of a command and continues.
+fn print_error(app: &CommandContext, it: CommandResult) -> CommandResult {
+    match it {
+        Err(CommandError::Problem(problem)) => app
+            .output
+            .print(&format!("{}\n", sanitize(&problem.message))),
+        other => other,
+    }
+}
+
+/// Draws an item: task, agent, subject, reason and keys.
+fn draw_card(it: &InboxView, alike: usize, left: usize) -> String {
+    let task = it
+        .task
+        .map(|it| it.to_string())
+        .filter(|task| *task != it.id);
+    let who = [task, it.agent.as_ref().map(ToString::to_string)];
+    let who: Vec<String> = who.into_iter().flatten().collect();
+    let mut text = format!(
+        "\n{} {}  {}  {} ago  ({left} left)\n",
+        it.id,
+        it.kind,
+        who.join(" "),
+        format_age(it.since_wall)
+    );
+    let many = if alike > 1 {
+        format!(" × {alike}, one answer for all")
+    } else {
+        String::new()
+    };
+    for line in it.subject.lines().take(12) {
+        text += &format!("  {}\n", sanitize(line));
+    }
+    if !many.is_empty() {
+        text += &format!(" {many}\n");
+    }
+    if !it.why.is_empty() {
+        text += &format!(
+            "  why  {}\n",
+            sanitize(it.why.lines().next().unwrap_or_default())
+        );
+    }
+    let keys: Vec<String> = (1..)
+        .zip(digit_effects(it))
+        .map(|(nth, (word, _))| format!("{nth} {word}"))
+        .collect();
+    text += &format!("  {}\n", keys.join("   "));
+    let diff = if it.task.is_some() {
+        "d diff   D whole diff   "
+    } else {
+        ""
+    };
+    text + &format!("  {diff}w why   z in an hour   s skip   q quit\n")
+}
+
+/// Makes the choice that belongs to a digit, after asking for a text or a form if it needs one.
+fn apply_digit(
+    app: &CommandContext,
+    client: &Client,
+    it: &InboxView,
+    (nth, alike): (usize, bool),
+) -> CommandResult {
+    let Some((_, pick)) = digit_effects(it).into_iter().nth(nth) else {
+        return app.output.print("there is no choice with this number\n");
+    };
+    let id = || {
+        it.id
+            .parse()
+            .map_err(|_| command_error("bug", "an agent's request has no id", "please report this"))
+    };
+    match pick {
+        DigitEffect::SendChoice(nth) => {
+            let Some(way) = it.ways.get(nth) else {
+                return Ok(());
+            };
+            let said = match way.words {
+                Some(_) => match ask_line(&format!("{}: ", way.choice))? {
+                    Some(words) => Some(words),
+                    None => return Ok(()),
+                },
+                None => None,
+            };
+            let item = it
+                .id
+                .parse()
+                .map_err(|_| command_error("bug", "an item has no id", "please report this"))?;
+            send_choice(app, client, &item, (way, said))
+        }
+        DigitEffect::SendAnswer(answer, reach) => {
+            send_decision(app, "answer", (id()?, alike), answer, reach)
+        }
+        DigitEffect::AskText => match ask_line("reply: ")? {
+            Some(text) => send_decision(
+                app,
+                "answer",
+                (id()?, alike),
+                RequestAnswer::Text { text },
+                AnswerScope::Once,
+            ),
+            None => Ok(()),
+        },
+        DigitEffect::AskForm(schema) => {
+            match form::fill_form(app, it, &schema, &mut |prompt| ask_line(prompt))? {
+                Some(text) => send_decision(
+                    app,
+                    "answer",
+                    (id()?, false),
+                    RequestAnswer::Text { text },
+                    AnswerScope::Once,
+                ),
+                None => Ok(()),
+            }
+        }
+    }
+}
+
+/// Asks for a line of text. Returns `None` for an empty line.
+fn ask_line(prompt: &str) -> Result<Option<String>, CommandError> {
+    let mut stdout = std::io::stdout();
+    let asked = write!(stdout, "  {prompt}").and_then(|()| stdout.flush());
+    asked.map_err(|it| command_error("io", it.to_string(), "run the command in a terminal"))?;
+    let mut text = String::new();
+    std::io::stdin()
+        .read_line(&mut text)
+        .map_err(|it| command_error("io", it.to_string(), "run the command in a terminal"))?;
+    let text = text.trim().to_owned();
+    Ok((!text.is_empty()).then_some(text))
+}
+
+enum KeyPress {
+    /// Counting from 0.
+    Digit(usize),
+    Letter(char),
+    /// Ctrl-C or Ctrl-D.
+    Interrupted,
+}
+
+/// Waits for a digit or a letter. The terminal is in raw mode only during the wait.
+fn read_key() -> Result<KeyPress, CommandError> {
+    let bad = |it: std::io::Error| {
+        command_error(
+            "io",
+            format!("could not read the terminal: {it}"),
+            "list the inbox instead: regatta inbox",
+        )
+    };
+    terminal::enable_raw_mode().map_err(bad)?;
+    let read = loop {
+        match event::read() {
+            Ok(Event::Key(KeyEvent {
+                code,
+                modifiers,
+                kind: KeyEventKind::Press,
+                ..
+            })) => match code {
+                KeyCode::Char('c' | 'd') if modifiers.contains(KeyModifiers::CONTROL) => {
+                    break Ok(KeyPress::Interrupted);
+                }
+                KeyCode::Char(it) => match it.to_digit(10) {
+                    Some(0) => {}
+                    Some(digit) => break Ok(KeyPress::Digit(digit as usize - 1)),
+                    None => break Ok(KeyPress::Letter(it)),
+                },
+                // Enter, Escape and other keys do nothing.
+                _ => {}
+            },
+            Ok(_) => {}
+            Err(error) => break Err(bad(error)),
+        }
+    };
+    terminal::disable_raw_mode().map_err(bad)?;
+    read
+}

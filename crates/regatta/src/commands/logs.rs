@@ -1,0 +1,240 @@
+//! The command `logs`: prints the transcript of an attempt, or its unprocessed journal.
+
+use regatta_api::Call;
+use regatta_api::input;
+use regatta_api::view::TaskView;
+use regatta_core::agent_protocol::{
+    AgentEvent as Spoken, RequestContent, ShownCalls, ToolCall, ToolStatus,
+};
+use regatta_core::attempt::Attempt;
+use regatta_core::ids::{AttemptId, TaskId};
+use regatta_core::reference::{self, Reference, ReferenceKind, UnclearReference};
+use regatta_engine::ports::agents::{Agents, JournalStream, TranscriptLine};
+
+use crate::client::{CallReply, Client, EventStreamItem};
+use crate::output::{CommandError, CommandResult, Output, command_error, sanitize, usage_error};
+
+use super::CommandContext;
+use super::see::current_revision;
+
+/// Returns the attempt that `id` names. For a task, that is the task's last attempt.
+pub(super) fn attempt_of(client: &Client, id: &str) -> Result<AttemptId, CommandError> {
+    const ACCEPTED_KINDS: &[ReferenceKind] = &[ReferenceKind::Attempt, ReferenceKind::Task];
+    let found = reference::readings(id, ACCEPTED_KINDS, ACCEPTED_KINDS).map_err(|error| {
+        usage_error(
+            error.to_string(),
+            "write the id of an attempt (A5) or of its task (T21)",
+        )
+    })?;
+    match &found[..] {
+        [Reference::Attempt(attempt)] => Ok(*attempt),
+        [Reference::Task(task)] => last_attempt(client, *task),
+        // The id is a number without a letter. Attempts outnumber tasks, so usually only one of the
+        // two exists.
+        _ => {
+            let shown = |id: String| {
+                client
+                    .call_on_new_thread::<serde_json::Value>(Call::Show(input::IdInput { id }))
+                    .is_ok()
+            };
+            let exists = |reading: &Reference| match reading {
+                Reference::Attempt(attempt) => shown(attempt.to_string()),
+                Reference::Task(task) => shown(task.to_string()),
+                _ => false,
+            };
+            match reference::choose(found.clone(), exists) {
+                Ok(Reference::Attempt(attempt))
+                | Err(UnclearReference::Missing(Reference::Attempt(attempt))) => Ok(attempt),
+                Ok(Reference::Task(task)) => last_attempt(client, task),
+                _ => {
+                    let names: Vec<String> = found.iter().map(ToString::to_string).collect();
+                    Err(usage_error(
+                        format!("{id} can mean {}", names.join(" or ")),
+                        format!("add the letter: regatta logs A{id}, or regatta logs T{id}"),
+                    ))
+                }
+            }
+        }
+    }
+}
+
+/// Returns a task's last attempt.
+fn last_attempt(client: &Client, task: TaskId) -> Result<AttemptId, CommandError> {
+    let got: CallReply<TaskView> = client.call(&Call::Show(input::IdInput {
+        id: task.to_string(),
+    }))?;
+    let last = got.data.attempts.last().map(|attempt| attempt.id);
+    last.ok_or_else(|| {
+        command_error(
+            "no_such_attempt",
+            format!("{task} has no attempt yet"),
+            format!("see why: regatta why {task}"),
+        )
+    })
+}
+
+/// Runs `regatta logs`.
+pub(super) fn logs(app: &CommandContext, id: &str, follow: bool, raw: bool) -> CommandResult {
+    let client = app.client()?;
+    let attempt = attempt_of(&client, id)?;
+    let show = || -> Result<Attempt, CommandError> {
+        Ok(client
+            .call_on_new_thread(Call::Show(input::IdInput {
+                id: attempt.to_string(),
+            }))?
+            .data)
+    };
+    let first = show()?;
+    let agents = crate::composition::agents_adapter(&client.data_dir().path)?;
+    let mut at = 1;
+    let mut pen = TranscriptFormatter {
+        is_raw: raw,
+        is_verbose: app.global.verbose > 0,
+        ..TranscriptFormatter::default()
+    };
+    // The journal is printed in parts, because it may be long and the reader may stop early.
+    let mut copy = |at: &mut u64| -> CommandResult {
+        loop {
+            let lines = agents
+                .transcript(attempt, *at, 500)
+                .map_err(|it| command_error("io", it.message, it.hint))?;
+            let Some(last) = lines.last() else {
+                return Ok(());
+            };
+            *at = last.record.position + 1;
+            let text: String = lines
+                .iter()
+                .map(|it| pen.format_line(&app.output, attempt, it))
+                .collect();
+            app.output.print(&text)?;
+        }
+    };
+    copy(&mut at)?;
+    if !follow || first.end.is_some() {
+        return app.output.print(if pen.is_line_open { "\n" } else { "" });
+    }
+    client.stream_events(current_revision(&client)?, true, |seen| {
+        copy(&mut at)?;
+        match seen {
+            EventStreamItem::Event(event) => {
+                Ok(!(event.kind == "attempt.ended" && event.subject == attempt.to_string()))
+            }
+            EventStreamItem::Idle => Ok(show()?.end.is_none()),
+        }
+    })?;
+    copy(&mut at)?;
+    app.output.print(if pen.is_line_open { "\n" } else { "" })
+}
+
+/// Formats a transcript line by line. It remembers whether the last line is complete and which tool
+/// calls were shown.
+#[derive(Default)]
+struct TranscriptFormatter {
+    is_raw: bool,
+    is_verbose: bool,
+    /// True if the last printed text did not end with a newline.
+    is_line_open: bool,
+    shown_calls: ShownCalls,
+}
+
+impl TranscriptFormatter {
+    fn format_line(&mut self, out: &Output, attempt: AttemptId, line: &TranscriptLine) -> String {
+        let record = &line.record;
+        if out.is_json {
+            let mut data = serde_json::json!({
+                "attempt": attempt, "n": record.position, "at": record.written_unix_ms, "stream": record.stream, "said": line.events,
+            });
+            if self.is_raw || line.events.is_empty() {
+                data["line"] = serde_json::Value::String(record.line.clone());
+            }
+            return format!("{data}\n");
+        }
+        if self.is_raw {
+            let sign = match record.stream {
+                JournalStream::In | JournalStream::InEnd => "<",
+                JournalStream::Out => ">",
+                JournalStream::Err => "!",
+                JournalStream::Mark => "#",
+            };
+            return format!("{sign} {}\n", sanitize(&record.line));
+        }
+        let mut text = String::new();
+        if record.stream == JournalStream::Mark {
+            text += &self.on_own_line(&sanitize(&record.line));
+        }
+        for said in &line.events {
+            text += &self.format_event(out, said);
+        }
+        text
+    }
+
+    /// Returns a text on a line of its own.
+    fn on_own_line(&mut self, line: &str) -> String {
+        let begin = if std::mem::take(&mut self.is_line_open) {
+            "\n"
+        } else {
+            ""
+        };
+        format!("{begin}{line}\n")
+    }
+
+    fn format_event(&mut self, out: &Output, said: &Spoken) -> String {
+        match said {
+            Spoken::Message { text } => {
+                self.is_line_open = !text.ends_with('\n') && !text.is_empty();
+                sanitize(text)
+            }
+            Spoken::Thought { text } if self.is_verbose => {
+                self.on_own_line(&out.paint(&sanitize(text.trim()), "2"))
+            }
+            Spoken::Tool(tool) => self.format_tool(out, tool),
+            Spoken::RequestMade(ask) => {
+                let what = match &ask.content {
+                    RequestContent::Permission { tool, .. } => tool.describe(),
+                    RequestContent::Question { text, .. } => text.clone(),
+                };
+                self.on_own_line(&format!("? {}", sanitize(&what)))
+            }
+            Spoken::TurnStarted { n } => {
+                self.shown_calls.begin_turn();
+                if *n > 0 {
+                    self.on_own_line(&format!("· turn {}", n + 1))
+                } else {
+                    String::new()
+                }
+            }
+            Spoken::Limited { detail, .. } => {
+                self.on_own_line(&format!("! rate limit: {}", sanitize(detail)))
+            }
+            Spoken::TurnEnded {
+                class: Some(class),
+                detail,
+                ..
+            } => self.on_own_line(&format!("! {class}: {}", sanitize(detail.trim()))),
+            Spoken::Notice { text } => self.on_own_line(&sanitize(text.trim_end())),
+            _ => String::new(),
+        }
+    }
+
+    fn format_tool(&mut self, out: &Output, tool: &ToolCall) -> String {
+        if !self.shown_calls.should_show(tool) {
+            return String::new();
+        }
+        let (sign, plain_sign) = match tool.status {
+            ToolStatus::Pending | ToolStatus::InProgress => ("●", "*"),
+            ToolStatus::Completed => ("✓", "+"),
+            ToolStatus::Failed => ("✕", "x"),
+        };
+        let what = tool.describe();
+        let what = if what.is_empty() {
+            tool.id.clone()
+        } else {
+            what
+        };
+        self.on_own_line(&format!(
+            "{} {}",
+            if out.is_unicode { sign } else { plain_sign },
+            sanitize(&what)
+        ))
+    }
+}

@@ -1,0 +1,299 @@
+//! The commands `mission` and `guide`: missions with a lead, and the guides for agents.
+
+use regatta_api::guide::{self, GUIDES};
+use regatta_api::view::{GuideView, MissionLineView, MissionView};
+use regatta_api::{Call, input};
+use regatta_core::mission::{MissionEndKind, MissionState};
+
+use crate::args::MissionCommand;
+use crate::client::CallReply;
+use crate::output::{
+    CommandError, CommandResult, Output, first_line, format_table, sanitize, usage_error,
+};
+
+use super::CommandContext;
+
+/// Runs `regatta mission`.
+pub(super) fn mission(app: &CommandContext, word: MissionCommand) -> CommandResult {
+    match word {
+        MissionCommand::Start { goal, agent, task } => {
+            let client = app.client()?;
+            let project = app.project(&client)?;
+            let goal = goal
+                .or_else(|| task.map(|it| format!("Work on {it}")))
+                .unwrap_or_default();
+            let got: CallReply<MissionView> =
+                client.call(&Call::MissionAsk(input::MissionAsk {
+                    project,
+                    goal,
+                    agent,
+                    task,
+                }))?;
+            let it = &got.data.mission;
+            let next = [
+                format!("regatta mission show {}", it.id),
+                format!("regatta msg watch {}", it.project),
+            ];
+            app.output
+                .print_answer("mission.start", &got.data, &next, |_| {
+                    match it.lead.as_ref().and_then(|it| it.name.as_ref()) {
+                        Some(name) => format!("{} is led by {name}\n", it.id),
+                        None => format!(
+                            "{} waits for a lead, because the maximum number of leads is working\n",
+                            it.id
+                        ),
+                    }
+                })
+        }
+        MissionCommand::List => {
+            let client = app.client()?;
+            let project = app.project(&client)?;
+            let got: CallReply<Vec<MissionLineView>> =
+                client.call(&Call::MissionList(input::ProjectFilter { project }))?;
+            let none = ["regatta mission start 'Add login with rate limits'".to_owned()];
+            let next: &[String] = if got.data.is_empty() { &none } else { &[] };
+            app.output
+                .print_answer("mission.list", &got.data, next, |_| {
+                    draw_missions(&got.data)
+                })
+        }
+        MissionCommand::Show { id } => {
+            let got: CallReply<MissionView> =
+                app.call(&Call::MissionShow(input::IdInput { id }))?;
+            print_mission(app, &got.data)
+        }
+        MissionCommand::Pause { id } => {
+            let _done: CallReply<serde_json::Value> = app.call(&Call::Stop(input::StopInput {
+                id: Some(id.clone()),
+                drain: true,
+                again: false,
+            }))?;
+            let next = [format!("regatta mission resume {id}")];
+            app.output.print_answer(
+                "mission.pause",
+                &serde_json::json!({ "mission": id }),
+                &next,
+                |_| format!("{id} is paused: running attempts continue, nothing new starts\n"),
+            )
+        }
+        MissionCommand::Resume { id } => {
+            let _done: CallReply<serde_json::Value> =
+                app.call(&Call::Resume(input::IdInput { id: id.clone() }))?;
+            let next = [format!("regatta mission show {id}")];
+            app.output.print_answer(
+                "mission.resume",
+                &serde_json::json!({ "mission": id }),
+                &next,
+                |_| format!("{id} is resumed\n"),
+            )
+        }
+        MissionCommand::Cancel { id, because } => {
+            let ask = input::IdWithText {
+                id: id.clone(),
+                text: because,
+            };
+            let got: CallReply<MissionView> = app.call(&Call::MissionCancel(ask))?;
+            app.output
+                .print_answer("mission.cancel", &got.data, &[], |_| {
+                    format!("{} is cancelled; its work is kept\n", got.data.mission.id)
+                })
+        }
+        MissionCommand::Handover { id, to } => {
+            let got: CallReply<MissionView> =
+                app.call(&Call::MissionHandover(input::MissionHandover { id, to }))?;
+            let it = &got.data.mission;
+            let next = [format!("regatta mission show {}", it.id)];
+            app.output
+                .print_answer("mission.handover", &got.data, &next, |_| {
+                    match it.lead.as_ref().and_then(|it| it.name.as_ref()) {
+                        Some(name) => format!("{} is now led by {name}\n", it.id),
+                        None => format!("{} waits for its next lead\n", it.id),
+                    }
+                })
+        }
+        MissionCommand::Adopt { task, mission } => {
+            let _task: CallReply<serde_json::Value> =
+                app.call(&Call::MissionAdopt(input::MissionAdopt { task, mission }))?;
+            app.output.print_answer(
+                "mission.adopt",
+                &serde_json::json!({ "task": task }),
+                &[],
+                |_| format!("{task} now belongs to the mission\n"),
+            )
+        }
+        MissionCommand::Finish { report } => {
+            let (task, attempt, token) = (
+                attempt_variable("REGATTA_TASK")?,
+                attempt_variable("REGATTA_ATTEMPT")?,
+                attempt_variable("REGATTA_ATTEMPT_TOKEN")?,
+            );
+            let _done: CallReply<serde_json::Value> =
+                app.call(&Call::MissionFinish(input::MissionFinish {
+                    task,
+                    attempt,
+                    token,
+                    report,
+                }))?;
+            app.output.print_answer(
+                "mission.finish",
+                &serde_json::json!({ "task": task }),
+                &[],
+                |_| "the mission will end when your turn ends\n".into(),
+            )
+        }
+        MissionCommand::Route { message } => {
+            let project = app.global.project.clone();
+            let _done: CallReply<serde_json::Value> =
+                app.call(&Call::Route(input::RouteInput { message, project }))?;
+            app.output.print_answer(
+                "mission.route",
+                &serde_json::json!({ "message": message }),
+                &[],
+                |_| format!("{message} is routed\n"),
+            )
+        }
+    }
+}
+
+/// Reads a variable that Regatta sets for the program of an attempt.
+fn attempt_variable<T: std::str::FromStr>(name: &str) -> Result<T, CommandError> {
+    std::env::var(name)
+        .ok()
+        .and_then(|it| it.parse().ok())
+        .ok_or_else(|| {
+            usage_error(
+                format!("{name} is not set, because only a lead's program can run this command"),
+                "to end a mission as a person: regatta mission cancel M3",
+            )
+        })
+}
+
+fn state_text(it: &MissionLineView) -> String {
+    match (it.state, &it.lost, it.place) {
+        (_, Some(_), _) => "without a lead".into(),
+        (MissionState::Queued, _, Some(place)) => format!("queued, position {place}"),
+        (MissionState::Queued, ..) => "queued".into(),
+        (MissionState::Active, ..) => "active".into(),
+        (MissionState::Draining, ..) => "paused".into(),
+    }
+}
+
+fn draw_missions(missions: &[MissionLineView]) -> String {
+    if missions.is_empty() {
+        return "no open missions\n".into();
+    }
+    let mut rows = vec![
+        ["MISSION", "STATE", "LEAD", "SUMMARY"]
+            .map(String::from)
+            .to_vec(),
+    ];
+    for it in missions {
+        let lead = it.lead.as_ref().map_or("-".to_owned(), ToString::to_string);
+        rows.push(vec![
+            it.id.to_string(),
+            state_text(it),
+            lead,
+            first_line(&it.summary),
+        ]);
+    }
+    format_table(&rows)
+}
+
+fn print_mission(app: &CommandContext, view: &MissionView) -> CommandResult {
+    let it = &view.mission;
+    let next = match (
+        &it.result,
+        it.lead.as_ref().and_then(|it| it.lost_reason.as_ref()),
+    ) {
+        (None, Some(_)) => {
+            vec![
+                format!("regatta mission handover {}", it.id),
+                format!("regatta mission cancel {}", it.id),
+            ]
+        }
+        (None, None) => vec![format!("regatta msg history {}", it.project)],
+        (Some(_), _) => vec![],
+    };
+    app.output.print_answer("mission.show", view, &next, |out| {
+        draw_mission_details(out, view)
+    })
+}
+
+/// Draws a mission with its goal, lead, spending and tasks.
+fn draw_mission_details(out: &Output, view: &MissionView) -> String {
+    let it = &view.mission;
+    let mut text = format!("{}  {}\n", it.id, first_line(&it.title));
+    if let Some(goal) = it.goal.as_ref().filter(|goal| goal.trim() != it.title) {
+        text += &format!("{}\n", sanitize(goal.trim()));
+    }
+    match (&it.lead, &it.result) {
+        (_, Some(end)) => {
+            let how = if end.how == MissionEndKind::Done {
+                "done"
+            } else {
+                "cancelled"
+            };
+            text += &format!("{how}  {}\n", sanitize(&end.report));
+        }
+        (Some(lead), None) => {
+            let who = match (&lead.lost_reason, &lead.name) {
+                (Some(why), _) => {
+                    format!("none, because the last one was lost: {}", first_line(why))
+                }
+                (None, Some(name)) => name.to_string(),
+                (None, None) => "none yet, the mission is queued".into(),
+            };
+            text += &format!("lead    {who}\n");
+        }
+        (None, None) => {
+            text += &format!(
+                "agents  {}\n",
+                it.agents
+                    .iter()
+                    .map(ToString::to_string)
+                    .collect::<Vec<_>>()
+                    .join(" ")
+            )
+        }
+    }
+    let money = it
+        .spent
+        .usage
+        .micro_usd
+        .map_or(String::new(), |it| format!(", ${:.2}", it as f64 / 1e6));
+    text += &format!(
+        "spent   {} attempts, {} tokens{money}\n",
+        it.spent.attempts,
+        it.spent.usage.tokens()
+    );
+    text + &format_table(&super::task_rows(out, &view.tasks))
+}
+
+/// Runs `regatta guide`.
+pub(super) fn guide(app: &CommandContext, name: Option<&str>) -> CommandResult {
+    let view = |it: &guide::Guide| GuideView {
+        name: it.name.into(),
+        title: it.title.into(),
+        text: it.text.into(),
+    };
+    let Some(name) = name else {
+        let all: Vec<GuideView> = GUIDES.iter().map(view).collect();
+        let next = ["regatta guide start".to_owned()];
+        return app.output.print_answer("guide", &all, &next, |_| {
+            format_table(
+                &all.iter()
+                    .map(|it| vec![it.name.clone(), it.title.clone()])
+                    .collect::<Vec<_>>(),
+            )
+        });
+    };
+    let names: Vec<&str> = GUIDES.iter().map(|it| it.name).collect();
+    let found = guide::find_guide(name).ok_or_else(|| {
+        usage_error(
+            format!("there is no guide {name:?}"),
+            format!("use one of: {}", names.join(", ")),
+        )
+    })?;
+    app.output
+        .print_answer("guide", &view(found), &[], |_| found.text.to_owned())
+}

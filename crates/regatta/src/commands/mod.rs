@@ -1,0 +1,602 @@
+//! The commands of the command line, one file per group.
+//!
+//! A command turns its arguments into calls of the API, sends them to the daemon and prints the
+//! answer as text or JSON. This module parses the arguments, sets up output and logging, and
+//! dispatches to the right command. [`CommandContext`] has the helpers that every command needs:
+//! the client, the project and whether a person can be asked.
+
+mod agents;
+mod beads;
+mod bridge;
+mod claim;
+pub(crate) mod cost;
+mod decide;
+mod demo;
+mod diff;
+pub(crate) mod doctor;
+mod fill;
+pub(crate) mod goal;
+mod graph;
+mod hook;
+mod inbox;
+mod land;
+mod logs;
+mod mcp;
+mod migrate;
+mod mission;
+mod msg;
+mod name;
+mod plan;
+mod plumbing;
+mod preview;
+mod replay;
+mod run;
+mod runner;
+mod scope;
+mod see;
+mod setup;
+mod start;
+mod summary;
+mod task;
+mod team;
+mod test_agent;
+mod token;
+mod wave;
+mod work;
+
+use std::ffi::OsString;
+use std::io::IsTerminal;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use regatta_api::Call;
+use regatta_api::input;
+use regatta_api::view::ProjectView;
+use regatta_core::ids::{BranchName, ProjectName};
+use regatta_engine::ports::git::ProjectRepo;
+use serde::de::DeserializeOwned;
+use tracing_subscriber::Layer;
+use tracing_subscriber::filter::Targets;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
+
+use crate::args::{CliCommand, ColorWhen, GlobalArgs};
+use crate::client::{CallReply, Client};
+use crate::output::{self, CommandError, CommandResult, Output, command_error};
+use crate::{client, command_line, completion, daemon, settings};
+
+/// The context of a command: its output, the global options and the connection to the daemon.
+pub(crate) struct CommandContext {
+    pub(crate) output: Output,
+    pub(crate) global: GlobalArgs,
+    /// True if the command only reads. Such a command does not start a daemon that a person has
+    /// stopped.
+    pub(crate) is_read_only: bool,
+}
+
+impl CommandContext {
+    /// Returns the directory in which the command acts.
+    pub(crate) fn working_dir(&self) -> Result<PathBuf, CommandError> {
+        let path = self
+            .global
+            .repo
+            .clone()
+            .unwrap_or_else(|| PathBuf::from("."));
+        path.canonicalize().map_err(|it| {
+            output::usage_error(
+                format!("cannot open the directory {}: {it}", path.display()),
+                "name an existing directory with --repo",
+            )
+        })
+    }
+
+    /// Returns the data directory of the fleet.
+    pub(crate) fn data_dir(&self) -> Result<PathBuf, CommandError> {
+        Ok(settings::data_dir()?.0)
+    }
+
+    /// Returns the value of `--timeout`.
+    pub(crate) fn timeout(&self) -> Option<Duration> {
+        self.global.timeout.map(Duration::from_millis)
+    }
+
+    /// Connects to the daemon and starts it if necessary.
+    pub(crate) fn client(&self) -> Result<Client, CommandError> {
+        let data_dir = self.data_dir()?;
+        let connect = || Client::connect(&data_dir, self.global.server.clone(), self.timeout());
+        if !self.is_read_only || self.global.server.is_some() {
+            self.warn_of_broken_settings();
+            return connect();
+        }
+        let client = match Client::find(&data_dir, self.timeout())? {
+            Some(client) => client,
+            None if daemon::DataDir::new(&data_dir).is_stopped() => {
+                return Err(client::daemon_stopped_error());
+            }
+            None => connect()?,
+        };
+        Ok(client.read_only())
+    }
+
+    /// Prints once that the settings file of this repository is broken. A command that only reads
+    /// reports this where it prints the settings.
+    fn warn_of_broken_settings(&self) {
+        static WARN_ONCE: std::sync::Once = std::sync::Once::new();
+        let Ok(here) = self.working_dir() else { return };
+        if let Some(Err(error)) =
+            settings::nearest_file(&here).map(|path| settings::read_file(&path))
+        {
+            let said = format!(
+                "regatta.toml is ignored and the previous settings stay in force: {}",
+                crate::project_files::in_one_line(&error.message())
+            );
+            WARN_ONCE.call_once(|| self.output.print_note(&said));
+        }
+    }
+
+    /// Sends one call to the daemon.
+    pub(crate) fn call<T: DeserializeOwned>(
+        &self,
+        call: &Call,
+    ) -> Result<CallReply<T>, CommandError> {
+        self.client()?.call(call)
+    }
+
+    /// Returns the project that the command is about: the named one, or the one whose repository
+    /// contains the current directory.
+    pub(crate) fn project(&self, client: &Client) -> Result<Option<ProjectName>, CommandError> {
+        if let Some(name) = &self.global.project {
+            return Ok(Some(name.clone()));
+        }
+        // Inside an attempt the environment names the project, because the workspace can be
+        // anywhere.
+        if std::env::var_os("REGATTA_ATTEMPT").is_some()
+            && let Some(name) = std::env::var("REGATTA_PROJECT")
+                .ok()
+                .and_then(|it| ProjectName::new(&it).ok())
+        {
+            return Ok(Some(name));
+        }
+        let here = self.working_dir()?;
+        let places: Vec<PathBuf> = main_worktree(&here).into_iter().chain([here]).collect();
+        let projects: CallReply<Vec<ProjectView>> =
+            client.call(&Call::ProjectList(input::EmptyInput {}))?;
+        let inside = projects
+            .data
+            .into_iter()
+            .filter(|it| places.iter().any(|place| place.starts_with(&it.path)));
+        Ok(inside.max_by_key(|it| it.path.len()).map(|it| it.name))
+    }
+
+    /// Returns the git repository that contains the current directory, if the daemon runs on this
+    /// machine.
+    pub(crate) fn current_repository(&self) -> Result<Option<PathBuf>, CommandError> {
+        let here = self.working_dir()?;
+        let local = self.global.server.is_none() && self.global.project.is_none();
+        Ok(local
+            .then(|| repository_top(&here))
+            .filter(|top| top.join(".git").exists()))
+    }
+
+    /// Returns true if the command may ask a person for confirmation. `--yes` is an answer in
+    /// advance.
+    pub(crate) fn can_ask(&self) -> bool {
+        !self.global.yes && self.can_ask_now()
+    }
+
+    /// Returns true if a person can answer questions in this terminal.
+    pub(crate) fn can_ask_now(&self) -> bool {
+        !self.global.no_input
+            && !self.output.is_json
+            && std::io::stdin().is_terminal()
+            && output::is_stdout_watched()
+            && std::env::var_os("CI").is_none()
+    }
+}
+
+/// Returns the top directory of the repository that contains `here`, or `here` itself outside of a
+/// repository.
+fn repository_top(here: &Path) -> PathBuf {
+    here.ancestors()
+        .find(|it| it.join(".git").exists())
+        .unwrap_or(here)
+        .to_owned()
+}
+
+/// Returns the main repository of a linked worktree, because both are the same project.
+fn main_worktree(here: &Path) -> Option<PathBuf> {
+    let link = here
+        .ancestors()
+        .map(|it| it.join(".git"))
+        .find(|it| it.exists())?;
+    // fails for the main repository, where `.git` is a directory
+    let text = std::fs::read_to_string(&link).ok()?;
+    let git_dir = link
+        .parent()?
+        .join(text.strip_prefix("gitdir: ")?.trim_end());
+    let (worktrees, git_dir) = (git_dir.parent()?, git_dir.parent()?.parent()?);
+    if worktrees.file_name()? != "worktrees" {
+        return None; // a submodule
+    }
+    // A bare repository has no directory around its git directory.
+    let main = if git_dir.file_name()? == ".git" {
+        git_dir.parent()?
+    } else {
+        git_dir
+    };
+    main.canonicalize().ok()
+}
+
+/// Returns a project's repository for reading it directly from this process.
+fn project_repo(it: ProjectView) -> Option<ProjectRepo> {
+    let trunk = BranchName::new(&it.trunk).ok()?;
+    Some(ProjectRepo {
+        project: it.name,
+        path: it.path.into(),
+        trunk,
+        should_update_checkout: false,
+        workspace: Default::default(),
+    })
+}
+
+/// Parses the arguments and runs the command.
+pub(crate) fn run_command_line(typed: Vec<OsString>) -> ExitCode {
+    // One shim process runs per attempt. It skips the parser, whose tables would make each of them
+    // larger.
+    if let [_, word, dir] = typed.as_slice()
+        && word == "shim"
+    {
+        return regatta_agents::shim::main(Path::new(dir));
+    }
+    let json = typed.iter().any(|it| it == "--json");
+    let cli = match command_line::parse_args(&typed) {
+        Ok(cli) => cli,
+        Err(error) if json && error.use_stderr() => {
+            let text = error.to_string();
+            let message = text
+                .lines()
+                .next()
+                .unwrap_or_default()
+                .trim_start_matches("error: ")
+                .to_owned();
+            let tip = text
+                .lines()
+                .find_map(|it| it.trim_start().strip_prefix("tip: "));
+            let hint = tip.map_or("regatta --help".to_owned(), |it| {
+                format!("{it}; or see regatta --help")
+            });
+            let problem = regatta_api::Problem::new(400, "usage", message, hint);
+            eprint_all(&output::json_error(&problem));
+            return ExitCode::from(2);
+        }
+        Err(error) => {
+            let code = error.exit_code();
+            // A reader that closes the pipe early is not an error.
+            let _gone = error.print();
+            return ExitCode::from(u8::try_from(code).unwrap_or(2));
+        }
+    };
+    let out = output_settings(&cli.global);
+    init_logging(
+        cli.global.verbose,
+        matches!(cli.command, Some(CliCommand::Serve(_))),
+    );
+    let only_looks = cli.command.as_ref().is_some_and(CliCommand::is_read_only);
+    let app = CommandContext {
+        output: out,
+        global: cli.global,
+        is_read_only: only_looks,
+    };
+    let said = dispatch(&app, cli.command);
+    app.output.finish(said)
+}
+
+fn eprint_all(text: &str) {
+    use std::io::Write;
+    let _gone = write!(std::io::stderr(), "{text}");
+}
+
+/// Decides how output looks: colours, Unicode and `next:` lines, from the options, the environment
+/// and the terminal.
+fn output_settings(global: &GlobalArgs) -> Output {
+    let set = |name: &str| std::env::var_os(name).is_some_and(|it| !it.is_empty());
+    let colour = match global.color {
+        ColorWhen::Always => true,
+        ColorWhen::Never => false,
+        ColorWhen::Auto if set("NO_COLOR") => false,
+        ColorWhen::Auto if set("CLICOLOR_FORCE") => true,
+        ColorWhen::Auto => output::is_stdout_watched(),
+    };
+    let locale = ["LC_ALL", "LC_CTYPE", "LANG"]
+        .iter()
+        .find_map(|it| std::env::var(it).ok().filter(|it| !it.is_empty()))
+        .unwrap_or_default();
+    let plain = !locale.is_empty() && !locale.to_ascii_lowercase().contains("utf");
+    let hints = output::is_stdout_watched() && !global.no_hint;
+    Output {
+        is_json: global.json,
+        quiet_level: global.quiet,
+        has_colour: colour,
+        has_hints: hints,
+        is_unicode: !plain,
+        pager: None,
+    }
+}
+
+/// Starts logging on standard error. The daemon logs more than a command does.
+fn init_logging(verbose: u8, daemon: bool) {
+    let level = match (verbose, daemon) {
+        (0, false) => "error",
+        (0, true) => "info",
+        (1, _) => "debug",
+        _ => "trace",
+    };
+    let lines = tracing_subscriber::fmt::layer()
+        .with_writer(|| RedactedLog(std::io::stderr()))
+        .with_ansi(false)
+        .with_target(false)
+        // On a full disk a log line is lost. Reporting that error on the same disk would panic the
+        // thread.
+        .log_internal_errors(false);
+    let (filter, problem) = log_filter(&std::env::var("REGATTA_LOG").unwrap_or_default(), level);
+    let log = tracing_subscriber::registry();
+    if std::env::var_os("REGATTA_LOG_FORMAT").is_some_and(|format| format == "json") {
+        let lines = lines
+            .json()
+            .flatten_event(true)
+            .with_current_span(false)
+            .with_span_list(false);
+        log.with(lines.with_filter(filter)).init();
+    } else {
+        log.with(lines.with_filter(filter)).init();
+    }
+    if let Some(problem) = problem {
+        tracing::warn!("{problem}");
+    }
+}
+
+/// Parses log levels such as `warn` or `warn,regatta_engine=debug`. If they are invalid, returns
+/// `level` and a description of the problem.
+fn log_filter(directives: &str, level: &str) -> (Targets, Option<String>) {
+    let text = if directives.is_empty() {
+        level
+    } else {
+        directives
+    };
+    match text.parse() {
+        Ok(filter) => (filter, None),
+        Err(problem) => {
+            let problem = format!("REGATTA_LOG={directives:?} is ignored: {problem}");
+            (level.parse().unwrap_or_default(), Some(problem))
+        }
+    }
+}
+
+/// Writes log lines without secrets (S4).
+struct RedactedLog<W>(W);
+
+impl<W: std::io::Write> std::io::Write for RedactedLog<W> {
+    /// Redacts and writes one log line. The subscriber passes one whole event per call.
+    fn write(&mut self, event: &[u8]) -> std::io::Result<usize> {
+        let cleaned = crate::composition::redact(&String::from_utf8_lossy(event));
+        self.0.write_all(cleaned.as_bytes())?;
+        Ok(event.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        self.0.flush()
+    }
+}
+
+/// Runs the function that implements a command.
+fn dispatch(app: &CommandContext, word: Option<CliCommand>) -> CommandResult {
+    match word {
+        None => start::run_without_command(app),
+        Some(CliCommand::Init(it)) => start::init(app, &it),
+        Some(CliCommand::Demo(it)) => demo::demo(app, &it),
+        Some(CliCommand::Doctor { end_strays }) => doctor::doctor(app, end_strays),
+        Some(CliCommand::Up { restart, listen }) => start::up(app, restart, &listen),
+        Some(CliCommand::Down { keep_agents }) => start::down(app, keep_agents),
+        Some(CliCommand::Run(it)) => run::run(app, &it),
+        Some(CliCommand::Add(it)) => task::add(app, *it),
+        Some(CliCommand::Edit(it)) => task::edit(app, *it),
+        Some(CliCommand::Assign(it)) => task::assign(app, it),
+        Some(CliCommand::Status) => see::status(app),
+        Some(CliCommand::Show { id }) => see::show(app, &id),
+        Some(CliCommand::Why { id }) => see::why(app, &id),
+        Some(CliCommand::Open) => see::print_sign_in_url(app),
+        Some(CliCommand::Watch) => crate::watch::watch(app),
+        Some(CliCommand::Graph(it)) => graph::graph(app, &it),
+        Some(CliCommand::Cost { by, since }) => cost::cost(app, by, since),
+        Some(CliCommand::Replay(it)) => replay::replay(app, &it),
+        Some(CliCommand::Compare { ids }) => replay::compare(app, &ids),
+        Some(CliCommand::Events(it)) => see::events(app, &it),
+        Some(CliCommand::Logs {
+            id, check: true, ..
+        }) => scope::print_checks(app, &id),
+        Some(CliCommand::Logs {
+            id, follow, raw, ..
+        }) => logs::logs(app, &id, follow, raw),
+        Some(CliCommand::Scope { command: word }) => scope::scope(app, word),
+        Some(CliCommand::Rule(it)) => scope::rule(app, it),
+        Some(CliCommand::Land {
+            now: Some(workspace),
+            claim,
+            token,
+            ..
+        }) => land::land_now(app, workspace, claim, token),
+        Some(CliCommand::Land {
+            id: Some(id),
+            wait,
+            first,
+            ..
+        }) => land::land(app, id, wait, first),
+        // the parser requires one of the two
+        Some(CliCommand::Land { .. }) => Err(CommandError::Exit(2)),
+        Some(CliCommand::Queue { command: word, all }) => land::queue(app, word, all),
+        Some(CliCommand::Diff(it)) => diff::diff(app, &it),
+        Some(CliCommand::Revise(it)) => diff::revise(app, &it),
+        Some(CliCommand::Drop { id, because }) => land::drop_work(app, id, because),
+        Some(CliCommand::Undo { id, wait }) => land::undo(app, id.as_deref(), wait),
+        Some(CliCommand::Stop(it)) => work::stop(app, it),
+        Some(CliCommand::Pause { id, because }) => decide::pause(app, &id, &because),
+        Some(CliCommand::Resume { ids }) => decide::resume(app, &ids),
+        Some(CliCommand::Retry { id }) => decide::retry(app, id),
+        Some(CliCommand::Takeover {
+            id,
+            session,
+            command,
+        }) => decide::takeover(app, id, session, &command),
+        Some(CliCommand::Tell { id, words }) => decide::tell(app, &id, &words),
+        Some(CliCommand::Inbox(it)) => inbox::inbox(app, &it),
+        Some(CliCommand::Answer { id, words, message }) => {
+            inbox::answer(app, &id, &words, message.as_deref())
+        }
+        Some(CliCommand::Allow(it)) => decide::allow(app, &it),
+        Some(CliCommand::Deny(it)) => decide::deny(app, &it),
+        Some(CliCommand::Policy(it)) => decide::policy(app, it),
+        Some(CliCommand::Budget(it)) => decide::budget(app, it),
+        Some(CliCommand::Provider) => agents::provider(app),
+        Some(CliCommand::Agent(it)) => agents::agent(app, it),
+        Some(CliCommand::Config(it)) => setup::config(app, it),
+        Some(CliCommand::Project(it)) => setup::project(app, &it),
+        Some(CliCommand::Serve(listen)) => {
+            crate::daemon::serve(&app.output, &app.data_dir()?, listen)
+        }
+        Some(CliCommand::Plan(it)) => plan::plan(app, &it),
+        Some(CliCommand::Task(it)) => task::task(app, it),
+        Some(CliCommand::Claim(it)) => claim::claim(app, it),
+        Some(CliCommand::Msg(it)) => msg::msg(app, it),
+        Some(CliCommand::Hook(it)) => hook::hook(app, it),
+        Some(CliCommand::Bridge(it)) => bridge::bridge(app, it),
+        Some(CliCommand::Mission(it)) => mission::mission(app, it),
+        Some(CliCommand::Migrate(it)) => migrate::migrate(app, &it),
+        Some(CliCommand::Guide { name }) => mission::guide(app, name.as_deref()),
+        Some(CliCommand::Token(it)) => token::token(app, it),
+        Some(CliCommand::Runner(it)) => runner::runner(app, it),
+        Some(CliCommand::Team(word)) => team::team(app, word),
+        Some(CliCommand::Audit(it)) => token::audit(app, it),
+        Some(CliCommand::Mcp) => mcp::mcp(app),
+        Some(CliCommand::Name(it)) => name::name(app, it),
+        Some(CliCommand::Schema { kind }) => plumbing::schema(app, kind.as_deref()),
+        Some(CliCommand::Completions { shell }) => plumbing::completions(app, shell),
+        Some(CliCommand::Man { out }) => plumbing::man(app, out),
+        Some(CliCommand::Version) => plumbing::version(app),
+        Some(CliCommand::Failpoints) => plumbing::failpoints(app),
+        Some(CliCommand::Backup { file }) => plumbing::backup(app, &file),
+        Some(CliCommand::Restore { file }) => plumbing::restore(app, &file),
+        Some(CliCommand::Help { topic }) => plumbing::help(app, &topic),
+        Some(CliCommand::ScriptedAgent { acp: true }) => {
+            let input = std::io::BufReader::new(std::io::stdin());
+            exit_result(regatta_agents::scripted::acp(
+                None,
+                input,
+                &mut std::io::stdout(),
+            ))
+        }
+        Some(CliCommand::Complete { words }) => app
+            .output
+            .print(&completion::completion_output(&app.data_dir()?, &words)),
+        Some(CliCommand::ScriptedAgent { acp: false }) => {
+            let script = std::env::var_os(regatta_core::agent::SCRIPT_FILE).map(PathBuf::from);
+            exit_result(regatta_agents::scripted::main(
+                script,
+                &mut std::io::stdout(),
+            ))
+        }
+        Some(CliCommand::GcWorker { gc, alias }) => exit_result(regatta_agents::gc_pool::main(
+            &gc,
+            &alias,
+            &mut std::io::stdin(),
+            &mut std::io::stdout(),
+        )),
+        Some(CliCommand::Shim { args }) => match args.first() {
+            Some(dir) => exit_result(regatta_agents::shim::main(std::path::Path::new(dir))),
+            None => Err(command_error(
+                "usage",
+                "shim needs a directory",
+                "only Regatta itself runs this command",
+            )),
+        },
+    }
+}
+
+/// Passes on the exit code of an internal command, which has already printed its errors.
+fn exit_result(code: ExitCode) -> CommandResult {
+    if code == ExitCode::SUCCESS {
+        Ok(())
+    } else {
+        Err(CommandError::Exit(if code == ExitCode::from(2) {
+            2
+        } else {
+            1
+        }))
+    }
+}
+
+pub(crate) use bridge::{draw_bridges as bridges_text, draw_conversations as conversations_text};
+pub(crate) use decide::draw_rules as policy_text;
+pub(crate) use land::batch_signs;
+pub(crate) use see::{event_line, format_time_to_minute, format_time_to_second};
+#[cfg(test)]
+pub(crate) use setup::split_command_line;
+#[cfg(test)]
+pub(crate) use team::FILE_FIELDS as TEAM_FILE_FIELDS;
+pub(crate) use team::draw_team as team_text;
+
+/// Returns tasks as rows of a table.
+pub(crate) fn task_rows(out: &Output, tasks: &[regatta_api::view::TaskView]) -> Vec<Vec<String>> {
+    task::task_rows(out, tasks)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+
+    use super::*;
+
+    #[test]
+    fn log_levels_apply_to_all_modules_or_to_named_ones() {
+        let is_on = |directives: &str, target: &str, level| {
+            log_filter(directives, "error")
+                .0
+                .would_enable(target, &level)
+        };
+        assert!(
+            is_on("", "regatta", tracing::Level::ERROR)
+                && !is_on("", "regatta", tracing::Level::WARN)
+        );
+        let some = "warn,regatta_engine=debug";
+        assert!(is_on(some, "regatta_engine::writer", tracing::Level::DEBUG));
+        assert!(
+            is_on(some, "hyper", tracing::Level::WARN)
+                && !is_on(some, "hyper", tracing::Level::INFO)
+        );
+        assert_eq!(log_filter(some, "error").1, None);
+        let (filter, problem) = log_filter("regatta=loud", "info");
+        assert!(
+            filter.would_enable("regatta", &tracing::Level::INFO),
+            "the default level applies"
+        );
+        assert!(problem.unwrap().contains("regatta=loud"));
+    }
+
+    /// S4: a line of the daemon's log is written without its secrets, and the write reports the
+    /// full length.
+    #[test]
+    fn s4_a_log_line_has_no_secret() {
+        let mut log = RedactedLog(Vec::new());
+        let line = b"WARN could not push to https://ann:s3cretPass@example.invalid/shop: password=hunter2secret\n";
+        log.write_all(line).unwrap();
+        let written = String::from_utf8(log.0).unwrap();
+        assert!(
+            written.contains("https://ann:[redacted]@example.invalid/shop: password=[redacted]"),
+            "{written}"
+        );
+        assert!(
+            written.ends_with('\n') && written.lines().count() == 1,
+            "{written:?}"
+        );
+    }
+}

@@ -1,0 +1,275 @@
+//! The command `msg`, with `send`, `history_request`, `wait_call`, `watch_messages`, `read`,
+//! `inbox` and `save_attachment`.
+
+use std::path::PathBuf;
+
+use regatta_api::Call;
+use regatta_api::input;
+use regatta_api::view::{AttachmentView, MessageView, UnreadView};
+use regatta_core::ids::MessageId;
+
+use crate::args::{MessageFilterArgs, MsgCommand};
+use crate::client::{CallReply, Client};
+use crate::output::{CommandError, CommandResult, command_error, format_table, sanitize};
+
+use super::CommandContext;
+
+/// Time that one call of `msg watch` waits for a message before the next call.
+const WATCH_TIMEOUT_MS: u64 = 60_000;
+
+/// Runs `regatta msg`.
+pub(super) fn msg(app: &CommandContext, word: MsgCommand) -> CommandResult {
+    match word {
+        MsgCommand::Send {
+            channel,
+            text,
+            labels,
+            agent,
+            reply_to,
+            attach,
+        } => {
+            let attach = attach
+                .into_iter()
+                .map(|it| absolute_path(app, it))
+                .collect::<Result<_, CommandError>>()?;
+            let got: CallReply<MessageView> = app.call(&Call::MsgSend(input::MsgSend {
+                channel,
+                text,
+                labels,
+                agent,
+                reply_to,
+                attach,
+            }))?;
+            app.output.print_answer("msg.send", &got.data, &[], |_| {
+                draw_messages(std::slice::from_ref(&got.data))
+            })
+        }
+        MsgCommand::History {
+            filter,
+            search,
+            since,
+            until,
+            after,
+            before,
+            limit,
+        } => {
+            let ask = input::MsgHistory {
+                search,
+                since,
+                until,
+                after,
+                before,
+                limit,
+                ..history_request(filter)
+            };
+            let got: CallReply<Vec<MessageView>> = app.call(&Call::MsgHistory(ask))?;
+            app.output
+                .print_answer("msg.history", &got.data, &[], |_| draw_messages(&got.data))
+        }
+        MsgCommand::Wait { filter, after } => {
+            let timeout_ms = app.global.timeout.unwrap_or(30_000);
+            let got: CallReply<MessageView> =
+                client_without_timeout(app)?.call(&wait_call(&filter, after, timeout_ms))?;
+            app.output.print_answer("msg.wait", &got.data, &[], |_| {
+                draw_messages(std::slice::from_ref(&got.data))
+            })
+        }
+        MsgCommand::Watch { filter, after } => watch_messages(app, filter, after),
+        MsgCommand::Read {
+            channel,
+            agent,
+            keep_unread,
+        } => {
+            let got: CallReply<Vec<MessageView>> = app.call(&Call::MsgRead(input::MsgRead {
+                agent,
+                channel,
+                keep_unread,
+            }))?;
+            app.output
+                .print_answer("msg.read", &got.data, &[], |_| draw_messages(&got.data))
+        }
+        MsgCommand::Inbox { agent } => {
+            let next = format!("regatta msg read CHANNEL --as {agent}");
+            let got: CallReply<Vec<UnreadView>> =
+                app.call(&Call::MsgInbox(input::MsgInbox { agent }))?;
+            app.output
+                .print_answer("msg.inbox", &got.data, &[next], |_| {
+                    let row = |it: &UnreadView| {
+                        let mentions = if it.mentions > 0 {
+                            format!("{} mention you", it.mentions)
+                        } else {
+                            String::new()
+                        };
+                        vec![
+                            it.channel.to_string(),
+                            format!("{} unread", it.unread),
+                            mentions,
+                        ]
+                    };
+                    format_table(&got.data.iter().map(row).collect::<Vec<_>>())
+                })
+        }
+        MsgCommand::Attachment { message, nth, out } => save_attachment(app, message, nth, out),
+    }
+}
+
+/// Connects without a timeout of its own, because the daemon times the call out.
+fn client_without_timeout(app: &CommandContext) -> Result<Client, CommandError> {
+    Client::connect(&app.data_dir()?, app.global.server.clone(), None)
+}
+
+/// Returns the absolute path of an attachment. The daemon finds a path inside an attempt's sandbox
+/// in its workspace.
+fn absolute_path(app: &CommandContext, path: PathBuf) -> Result<String, CommandError> {
+    let path = app.working_dir()?.join(path);
+    let found = path.canonicalize().map_err(|it| {
+        command_error(
+            "bad_attachment",
+            format!("cannot attach {}: {it}", path.display()),
+            "name an existing file",
+        )
+    })?;
+    Ok(found.to_string_lossy().into_owned())
+}
+
+fn history_request(it: MessageFilterArgs) -> input::MsgHistory {
+    input::MsgHistory {
+        channel: it.channel,
+        label: it.label,
+        from: it.from,
+        mention: it.mention,
+        reply_to: it.reply_to,
+        thread: it.thread,
+        ..input::MsgHistory::default()
+    }
+}
+
+fn wait_call(it: &MessageFilterArgs, after: Option<MessageId>, timeout_ms: u64) -> Call {
+    Call::MsgWait(input::MsgWait {
+        channel: it.channel.clone(),
+        label: it.label.clone(),
+        from: it.from.clone(),
+        mention: it.mention.clone(),
+        reply_to: it.reply_to,
+        thread: it.thread,
+        after,
+        timeout_ms,
+    })
+}
+
+/// Prints messages as they arrive. Each call asks for messages after the last printed one, so none
+/// is printed twice.
+fn watch_messages(
+    app: &CommandContext,
+    filter: MessageFilterArgs,
+    after: Option<MessageId>,
+) -> CommandResult {
+    let client = client_without_timeout(app)?;
+    let mut after = match after {
+        Some(after) => after,
+        // Start after the newest message, so that a message that arrives before the first call
+        // waits is not missed.
+        None => {
+            let newest = input::MsgHistory {
+                limit: 1,
+                ..input::MsgHistory::default()
+            };
+            let got: CallReply<Vec<MessageView>> = client.call(&Call::MsgHistory(newest))?;
+            got.data.last().map_or(MessageId(0), |it| it.id)
+        }
+    };
+    loop {
+        let found: CallReply<MessageView> =
+            match client.call(&wait_call(&filter, Some(after), WATCH_TIMEOUT_MS)) {
+                Ok(found) => found,
+                Err(CommandError::Problem(problem)) if problem.code == "timed_out" => continue,
+                Err(other) => return Err(other),
+            };
+        after = found.data.id;
+        let text = if app.output.is_json {
+            let text = serde_json::to_string(&found.data);
+            text.map_err(|it| command_error("bug", it.to_string(), "please report this"))? + "\n"
+        } else {
+            draw_messages(std::slice::from_ref(&found.data))
+        };
+        app.output.print(&text)?;
+    }
+}
+
+/// Runs `regatta msg attachment`.
+fn save_attachment(
+    app: &CommandContext,
+    message: MessageId,
+    nth: usize,
+    out: Option<PathBuf>,
+) -> CommandResult {
+    let got: CallReply<AttachmentView> =
+        app.call(&Call::MsgAttachment(input::MsgAttachment { message, nth }))?;
+    let it = &got.data;
+    let Some(to) = out else {
+        return app
+            .output
+            .print_answer("msg.attachment", it, &[], |_| match &it.text {
+                Some(text) => text.clone(),
+                None => format!("{} is not text; save it with -o FILE\n", sanitize(&it.name)),
+            });
+    };
+    let bytes = match (&it.text, &it.hex) {
+        (Some(text), _) => text.clone().into_bytes(),
+        (None, Some(hex)) => from_hex(hex).ok_or_else(|| {
+            command_error("bug", "the received file is damaged", "please report this")
+        })?,
+        (None, None) => vec![],
+    };
+    let to = app.working_dir()?.join(to);
+    std::fs::write(&to, bytes).map_err(|error| {
+        command_error(
+            "io",
+            format!("could not write {}: {error}", to.display()),
+            "choose another file",
+        )
+    })?;
+    let wrote = serde_json::json!({ "file": to, "bytes": it.bytes, "sha256": it.sha256 });
+    app.output.print_answer("msg.attachment", &wrote, &[], |_| {
+        format!("wrote {} bytes to {}\n", it.bytes, to.display())
+    })
+}
+
+fn from_hex(text: &str) -> Option<Vec<u8>> {
+    let digit = |it: u8| char::from(it).to_digit(16);
+    let pairs = text.as_bytes().chunks(2);
+    pairs
+        .map(|it| u8::try_from(digit(it[0])? * 16 + digit(*it.get(1)?)?).ok())
+        .collect()
+}
+
+/// Formats messages with their labels and attachments.
+fn draw_messages(messages: &[MessageView]) -> String {
+    messages
+        .iter()
+        .map(|it| {
+            let labels: String = it.labels.iter().map(|it| format!(" [{it}]")).collect();
+            let sender = it.sender.to_string();
+            let sender = sender.trim_start_matches("person:").trim_end_matches(':');
+            let answers = it
+                .reply_to
+                .map(|it| format!(" to {it}"))
+                .unwrap_or_default();
+            let file = |(nth, file): (usize, &regatta_core::bus::Attachment)| {
+                format!(
+                    "    {nth} {} ({} bytes)\n",
+                    sanitize(&file.name),
+                    file.bytes
+                )
+            };
+            let files: String = it.attachments.iter().enumerate().map(file).collect();
+            format!(
+                "{} {} {}{answers}{labels}: {}\n{files}",
+                it.id,
+                it.channel,
+                sender,
+                sanitize(&it.text)
+            )
+        })
+        .collect()
+}

@@ -1,0 +1,71 @@
+//! The command `plan check`.
+
+use std::path::Path;
+
+use crate::args::PlanCommand;
+use crate::output::{CommandError, CommandResult};
+use crate::plan;
+
+use super::CommandContext;
+
+/// Runs `regatta plan`.
+pub(super) fn plan(app: &CommandContext, word: &PlanCommand) -> CommandResult {
+    match word {
+        PlanCommand::Check { file } => check_plan_file(app, file),
+    }
+}
+
+/// Checks a plan and prints all problems. This needs no daemon and no repository.
+fn check_plan_file(app: &CommandContext, file: &Path) -> CommandResult {
+    let (source, found) = plan::check_plan(file)?;
+    let next = match found.problems.is_empty() {
+        true => vec![format!("regatta run {}", found.file)],
+        false => vec![],
+    };
+    app.output
+        .print_answer("plan.check", &found, &next, |out| {
+            let mut text = String::new();
+            for it in &found.problems {
+                text += &format!(
+                    "{} {}\n",
+                    out.paint("error:", "31;1"),
+                    source.format_line(it)
+                );
+            }
+            for it in &found.warnings {
+                text += &format!(
+                    "{} {}\n",
+                    out.paint("warning:", "33"),
+                    source.format_line(it)
+                );
+            }
+            text + &match (found.problems.len(), found.warnings.len()) {
+                (0, 0) => format!(
+                    "{}: {}, no problems\n",
+                    found.file,
+                    crate::commands::preview::task_count(found.tasks)
+                ),
+                (0, 1) => {
+                    format!(
+                        "{}: {}, 1 of them will not start yet\n",
+                        found.file,
+                        crate::commands::preview::task_count(found.tasks)
+                    )
+                }
+                (0, n) => {
+                    format!(
+                        "{}: {}, {n} of them will not start yet\n",
+                        found.file,
+                        crate::commands::preview::task_count(found.tasks)
+                    )
+                }
+                (1, _) => format!("{}: 1 error; nothing was created\n", found.file),
+                (n, _) => format!("{}: {n} errors; nothing was created\n", found.file),
+            }
+        })?;
+    if found.problems.is_empty() {
+        Ok(())
+    } else {
+        Err(CommandError::Exit(2))
+    }
+}

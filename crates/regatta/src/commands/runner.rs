@@ -1,0 +1,129 @@
+//! The command `runner`: runs attempts for a daemon on another machine, and manages such runners.
+
+use std::time::Duration;
+
+use regatta_api::Call;
+use regatta_api::input;
+use regatta_api::view::RunnerView;
+use regatta_core::ids::{AttemptId, RunnerName};
+use regatta_core::runner::RunnerState;
+
+use super::CommandContext;
+use crate::args::{RunnerArgs, RunnerCommand};
+use crate::client::CallReply;
+use crate::output::{
+    CommandError, CommandResult, command_error, format_age, format_table, usage_error,
+};
+use crate::runner::{self, RunnerSettings};
+
+/// Runs `regatta runner`.
+pub(super) fn runner(app: &CommandContext, it: RunnerArgs) -> CommandResult {
+    match it.command {
+        Some(RunnerCommand::List) => list_runners(app),
+        Some(RunnerCommand::Drain { name }) => {
+            let _left: CallReply<Vec<AttemptId>> =
+                app.call(&Call::RunnerDrain(input::RunnerNameInput {
+                    name: name.clone(),
+                }))?;
+            let next = ["regatta runner list".to_owned()];
+            app.output.print_answer("runner.drain", &name, &next, |_| {
+                format!("{name} takes no new tasks; its running attempts continue\n")
+            })
+        }
+        Some(RunnerCommand::Rm { name }) => {
+            let _done: CallReply<String> = app.call(&Call::RunnerRm(input::RunnerNameInput {
+                name: name.clone(),
+            }))?;
+            app.output
+                .print_answer("runner.rm", &name, &[], |_| format!("removed {name}\n"))
+        }
+        None => run_attempts(app, it),
+    }
+}
+
+fn list_runners(app: &CommandContext) -> CommandResult {
+    let got: CallReply<Vec<RunnerView>> = app.call(&Call::RunnerList(input::EmptyInput {}))?;
+    app.output.print_answer("runner.list", &got.data, &[], |_| {
+        if got.data.is_empty() {
+            return "no other runners; to add one, run on another machine: regatta runner --server \
+                URL --token-file FILE\n"
+                .into();
+        }
+        let row = |it: &RunnerView| {
+            let state = match it.state {
+                RunnerState::Up => "up",
+                RunnerState::Draining => "draining",
+                RunnerState::Offline => "offline",
+                RunnerState::Lost => "lost",
+            };
+            let whom = match it.agents.as_slice() {
+                [] => "all agents".to_owned(),
+                some => some
+                    .iter()
+                    .map(ToString::to_string)
+                    .collect::<Vec<_>>()
+                    .join(", "),
+            };
+            vec![
+                it.name.to_string(),
+                state.to_owned(),
+                format!("{}/{}", it.running, it.max_tasks),
+                whom,
+                it.labels.join(","),
+                format!("last seen {} ago", format_age(it.seen_wall)),
+            ]
+        };
+        format_table(&got.data.iter().map(row).collect::<Vec<_>>())
+    })
+}
+
+/// Runs attempts for a daemon until the process is stopped.
+fn run_attempts(app: &CommandContext, it: RunnerArgs) -> CommandResult {
+    let server = app.global.server.clone().ok_or_else(|| {
+        usage_error(
+            "a runner needs the address of a daemon",
+            "add it: regatta runner --server http://HOST:PORT --token-file FILE",
+        )
+    })?;
+    let file = it
+        .token_file
+        .ok_or_else(|| usage_error("a runner needs a token", "add --token-file FILE"))?;
+    let token = std::fs::read_to_string(&file).map_err(|error| {
+        let hint =
+            "create a token on the daemon's machine: regatta token add NAME --scope runner > FILE";
+        command_error(
+            "no_token",
+            format!("could not read the token in {}: {error}", file.display()),
+            hint,
+        )
+    })?;
+    let name = match it.name {
+        Some(name) => name,
+        None => default_runner_name()?,
+    };
+    let settings = RunnerSettings {
+        server,
+        token: token.trim().to_owned(),
+        ca_file: std::env::var_os("REGATTA_TLS_CA").map(Into::into),
+        name,
+        max_tasks: it.max_tasks,
+        agents: it.agents,
+        labels: it.labels,
+        shutdown_timeout: Duration::from_millis(it.shutdown_timeout),
+    };
+    runner::run_runner(&app.output, &app.data_dir()?, settings)
+}
+
+/// Returns this machine's host name, if it can be the name of a runner.
+fn default_runner_name() -> Result<RunnerName, CommandError> {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname")
+        .unwrap_or_default()
+        .trim()
+        .to_lowercase();
+    RunnerName::new(name.split('.').next().unwrap_or_default()).map_err(|it| {
+        usage_error(
+            format!("this machine's name cannot be the name of a runner: {it}"),
+            "choose a name: --name build-box",
+        )
+    })
+}

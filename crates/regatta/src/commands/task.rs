@@ -1,0 +1,550 @@
+//! The commands `add`, `edit`, `assign` and `task`, which change and list single tasks.
+
+use regatta_api::Call;
+use regatta_api::input;
+use regatta_api::view::{GrantedAttempt, TaskView};
+use regatta_core::ids::{AgentName, TaskId};
+use regatta_core::task::{
+    AssignMode, EditTask, Expects, IssueType, SetPause, TaskStatus, Validation,
+};
+use serde::Serialize;
+
+use crate::args::{AssignArgs, AttemptArgs, TaskAddArgs, TaskCommand, TaskEditArgs, TaskTypeArg};
+use crate::client::CallReply;
+use crate::output::{
+    CommandError, CommandResult, Output, command_error, first_line, format_age, format_table,
+    usage_error,
+};
+use crate::plan;
+
+use super::CommandContext;
+
+impl From<TaskTypeArg> for IssueType {
+    fn from(it: TaskTypeArg) -> IssueType {
+        match it {
+            TaskTypeArg::Feature => IssueType::Feature,
+            TaskTypeArg::Bug => IssueType::Bug,
+            TaskTypeArg::Task => IssueType::Task,
+            TaskTypeArg::Docs => IssueType::Docs,
+            TaskTypeArg::Chore => IssueType::Chore,
+            TaskTypeArg::Ci => IssueType::Ci,
+        }
+    }
+}
+
+fn assign_mode(offer: bool, queue: bool) -> AssignMode {
+    match (offer, queue) {
+        (true, _) => AssignMode::Offer,
+        (_, true) => AssignMode::Queue,
+        _ => AssignMode::Direct,
+    }
+}
+
+fn parse_manifest(
+    files: &[String],
+) -> Result<Vec<regatta_core::pattern::PathPattern>, CommandError> {
+    plan::expand_patterns(files).map_err(|it| {
+        usage_error(
+            it,
+            "write files relative to the top of the repository: src/a.rs,web/**",
+        )
+    })
+}
+
+/// Runs `regatta add`.
+pub(super) fn add(app: &CommandContext, ask: TaskAddArgs) -> CommandResult {
+    let script: Option<serde_json::Value> = match &ask.script {
+        None => None,
+        Some(text) => {
+            regatta_agents::script::parse_script(text).map_err(|it| {
+                usage_error(
+                    format!("the script is not valid: {it}"),
+                    "see the possible steps: regatta schema plan",
+                )
+            })?;
+            serde_json::from_str(text).ok()
+        }
+    };
+    let files = parse_manifest(&ask.files)?;
+    let client = app.client()?;
+    let add = input::TaskAdd {
+        project: app.project(&client)?,
+        subject: ask.subject,
+        description: ask.description,
+        issue_type: ask.issue_type.into(),
+        files,
+        validation: Validation {
+            tests: ask.validate,
+            files_exist: ask.exists,
+            ..Validation::default()
+        },
+        blocked_by: ask.blocked_by,
+        priority: ask.priority,
+        expects: if ask.report {
+            Expects::Report
+        } else {
+            Expects::Changes
+        },
+        effort: None,
+        provider: None,
+        script,
+        ratchet: None,
+        alias: None,
+        backlog: ask.backlog,
+        assign: ask.assign,
+        how: assign_mode(ask.offer, ask.queue),
+    };
+    let got: CallReply<TaskView> = client.call(&Call::TaskAdd(add))?;
+    print_task(app, "task.add", &got.data, "added")
+}
+
+/// Prints the new state of a task, and why it waits.
+fn print_task(app: &CommandContext, kind: &str, task: &TaskView, verb: &str) -> CommandResult {
+    let next = [
+        format!("regatta show {}", task.task.id),
+        format!("regatta why {}", task.task.id),
+    ];
+    app.output.print_answer(kind, task, &next, |out| {
+        let mut text = format!(
+            "{verb} {} \"{}\"  {}\n",
+            task.task.id,
+            first_line(&task.task.subject),
+            out.format_state(&task.word)
+        );
+        if let Some(reason) = task.waits.first() {
+            text += &format!("  {}\n", first_line(&reason.text));
+        }
+        text
+    })
+}
+
+/// Runs `regatta edit`.
+pub(super) fn edit(app: &CommandContext, ask: TaskEditArgs) -> CommandResult {
+    let blocked_by = match ask.blocked_by.as_deref() {
+        None => None,
+        Some(text) => {
+            let ids: Result<Vec<TaskId>, _> = text
+                .split(',')
+                .map(str::trim)
+                .filter(|it| !it.is_empty())
+                .map(str::parse)
+                .collect();
+            Some(ids.map_err(|it| usage_error(it.to_string(), "write blockers as T1,T2"))?)
+        }
+    };
+    let paused = match (ask.pause, ask.ready) {
+        (Some(reason), _) => Some(SetPause::Pause(reason)),
+        (None, true) => Some(SetPause::Resume),
+        (None, false) => None,
+    };
+    let edit = EditTask {
+        subject: ask.subject,
+        description: ask.description,
+        issue_type: ask.issue_type.map(Into::into),
+        files: ask.files.map(|it| parse_manifest(&it)).transpose()?,
+        validation: None,
+        blocked_by,
+        priority: ask.priority,
+        script: None,
+        paused,
+        backlog: None,
+    };
+    let client = app.client()?;
+    let mut edit = edit;
+    if ask.ready || ask.validate.is_some() || ask.exists.is_some() {
+        let now: CallReply<TaskView> = client.call(&Call::Show(input::IdInput {
+            id: ask.id.to_string(),
+        }))?;
+        edit.backlog = (ask.ready && now.data.task.status == TaskStatus::Backlog).then_some(false);
+        // Checks without an option keep their old value.
+        let old = now.data.task.validation;
+        let new = Validation {
+            tests: ask.validate.unwrap_or_else(|| old.tests.clone()),
+            files_exist: ask.exists.unwrap_or_else(|| old.files_exist.clone()),
+            ..old.clone()
+        };
+        edit.validation = (new != old).then_some(new);
+    }
+    let got: CallReply<TaskView> = client.call(&Call::TaskSet(input::TaskSet {
+        task: ask.id,
+        edit,
+        script: None,
+    }))?;
+    print_task(app, "task.set", &got.data, "changed")
+}
+
+/// Runs `regatta assign`.
+pub(super) fn assign(app: &CommandContext, ask: AssignArgs) -> CommandResult {
+    let verb = if ask.agent.is_some() {
+        "assigned"
+    } else {
+        "unassigned"
+    };
+    let got: CallReply<TaskView> = app.call(&Call::TaskAssign(input::TaskAssign {
+        task: ask.id,
+        to: ask.agent,
+        how: assign_mode(ask.offer, ask.queue),
+    }))?;
+    print_task(app, "task.assign", &got.data, verb)
+}
+
+/// Runs `regatta task`.
+pub(super) fn task(app: &CommandContext, word: TaskCommand) -> CommandResult {
+    match word {
+        TaskCommand::Add(it) => add(app, *it),
+        TaskCommand::Set(it) => edit(app, *it),
+        TaskCommand::Assign(it) => assign(app, it),
+        TaskCommand::Show { id } => super::see::show(app, &id),
+        TaskCommand::List {
+            all,
+            status,
+            mission,
+            limit,
+        } => list_tasks(app, all, &status, mission, limit),
+        TaskCommand::Accept { id, agent } => {
+            let got: CallReply<TaskView> =
+                app.call(&Call::TaskAccept(input::OfferReply { task: id, agent }))?;
+            print_task(app, "task.accept", &got.data, "accepted")
+        }
+        TaskCommand::Reject { id, agent } => {
+            let got: CallReply<TaskView> =
+                app.call(&Call::TaskReject(input::OfferReply { task: id, agent }))?;
+            print_task(app, "task.reject", &got.data, "declined")
+        }
+        TaskCommand::Cancel { id, reason } => {
+            let got: CallReply<TaskView> =
+                app.call(&Call::TaskCancel(input::TaskCancel { task: id, reason }))?;
+            print_task(app, "task.cancel", &got.data, "cancelled")
+        }
+        TaskCommand::Poll {
+            agent,
+            wait,
+            lease,
+            no_workspace,
+            by_hand,
+        } => {
+            let client = app.client()?;
+            let project = app.project(&client)?;
+            let workspace = !no_workspace;
+            let ask = input::TaskPoll {
+                agent,
+                project,
+                wait_ms: wait,
+                lease_ms: lease,
+                workspace,
+                by_hand,
+            };
+            let got: CallReply<Option<GrantedAttempt>> = client.call(&Call::TaskPoll(ask))?;
+            app.output
+                .print_answer("task.poll", &got.data, &[], |_| match &got.data {
+                    None => "nothing to do\n".into(),
+                    Some(it) => {
+                        let place = it
+                            .workspace
+                            .as_deref()
+                            .map_or(String::new(), |it| format!("\nworkspace {it}"));
+                        format!(
+                            "{} \"{}\"\nattempt {} token {}{place}\n",
+                            it.task.task.id,
+                            first_line(&it.task.task.subject),
+                            it.attempt,
+                            it.token
+                        )
+                    }
+                })
+        }
+        TaskCommand::Progress {
+            attempt: AttemptArgs { id, attempt, token },
+            text,
+        } => {
+            let call = Call::TaskProgress(input::TaskProgress {
+                task: id,
+                attempt,
+                token,
+                text: text.unwrap_or_default(),
+            });
+            let got: CallReply<TaskView> = app.call(&call)?;
+            print_task(app, "task.progress", &got.data, "noted")
+        }
+        TaskCommand::Finish {
+            attempt: AttemptArgs { id, attempt, token },
+            output,
+            not_needed,
+            learnings,
+        } => {
+            let finish = input::TaskFinish {
+                task: id,
+                attempt,
+                token,
+                output,
+                not_needed,
+                learnings,
+            };
+            let got: CallReply<TaskView> = app.call(&Call::TaskFinish(finish))?;
+            print_task(app, "task.finish", &got.data, "finished")
+        }
+        TaskCommand::Fail {
+            attempt: AttemptArgs { id, attempt, token },
+            reason,
+        } => {
+            let got: CallReply<TaskView> = app.call(&Call::TaskFail(input::TaskFail {
+                task: id,
+                attempt,
+                token,
+                reason,
+            }))?;
+            print_task(app, "task.fail", &got.data, "failed")
+        }
+        TaskCommand::Import { file, beads: true } => super::beads::import(app, &file),
+        TaskCommand::Import { file, beads: false } => import_plan(app, &file),
+        TaskCommand::Export {
+            all,
+            beads: true,
+            file,
+        } => super::beads::export(app, all, file.as_deref()),
+        TaskCommand::Export { all, .. } => export_plan(app, all),
+    }
+}
+
+fn list_tasks(
+    app: &CommandContext,
+    all: bool,
+    status: &[String],
+    mission: Option<String>,
+    limit: usize,
+) -> CommandResult {
+    let status: Result<Vec<TaskStatus>, CommandError> = status
+        .iter()
+        .map(|text| {
+            let found = TaskStatus::ALL.into_iter().find(|it| it.name() == text);
+            found.ok_or_else(|| {
+                usage_error(
+                    format!("{text:?} is not a status"),
+                    format!(
+                        "use one of: {}",
+                        TaskStatus::ALL.map(TaskStatus::name).join(", ")
+                    ),
+                )
+            })
+        })
+        .collect();
+    let client = app.client()?;
+    let call = Call::TaskList(input::TaskList {
+        project: app.project(&client)?,
+        mission,
+        status: status?,
+        all,
+        limit,
+    });
+    let got: CallReply<Vec<TaskView>> = client.call(&call)?;
+    let next = if got.data.is_empty() {
+        vec!["regatta add SUBJECT --files src/**".into()]
+    } else {
+        vec![]
+    };
+    app.output
+        .print_answer("task.list", &got.data, &next, |out| {
+            if got.data.is_empty() {
+                "no tasks\n".into()
+            } else {
+                format_table(&task_rows(out, &got.data))
+            }
+        })
+}
+
+/// Returns tasks as rows: id, state, subject, agent, age, and the activity or the first wait
+/// reason.
+pub(super) fn task_rows(out: &Output, tasks: &[TaskView]) -> Vec<Vec<String>> {
+    tasks
+        .iter()
+        .map(|it| {
+            let agent = it
+                .task
+                .agent
+                .as_ref()
+                .or(it.task.assignee.as_ref())
+                .map_or("-".into(), ToString::to_string);
+            let doing = match (it.word.as_str(), it.waits.first()) {
+                ("working", _) if it.task.status == TaskStatus::Validating => "validating".into(),
+                ("working", _) => match (it.live.as_deref(), it.heard_wall) {
+                    (Some(live @ ("silent" | "hung")), Some(heard)) => {
+                        format!("{live} for {}", format_age(heard))
+                    }
+                    (Some(live), _) if live != "working" => first_line(live),
+                    _ => first_line(&it.task.progress),
+                },
+                (_, Some(reason)) => first_line(&reason.text),
+                (_, None) => it.task.landed.as_ref().map_or_else(
+                    || first_line(it.task.reason.as_deref().unwrap_or_default()),
+                    |it| it.as_str()[..10].to_owned(),
+                ),
+            };
+            vec![
+                it.task.id.to_string(),
+                out.format_state(if it.asks.is_some() {
+                    "needs you"
+                } else {
+                    &it.word
+                }),
+                first_line(&it.task.subject),
+                agent,
+                format_age(it.task.updated_unix_ms),
+                doing,
+            ]
+        })
+        .collect()
+}
+
+/// Adds a plan's tasks to the board without starting them. A task whose name is already on the
+/// board stays unchanged, so importing a plan twice changes nothing.
+fn import_plan(app: &CommandContext, file: &std::path::Path) -> CommandResult {
+    let plan = plan::read_plan(file)?;
+    let client = app.client()?;
+    let project = app.project(&client)?;
+    let known: CallReply<Vec<TaskView>> = client.call(&Call::TaskList(input::TaskList {
+        project: project.clone(),
+        mission: None,
+        status: vec![],
+        all: true,
+        limit: 0,
+    }))?;
+    let on_board = |alias: &str| {
+        known
+            .data
+            .iter()
+            .find(|it| it.task.alias.as_deref() == Some(alias))
+            .map(|it| it.task.id)
+    };
+    let depends_on: Vec<Vec<usize>> = plan.tasks.iter().map(|it| it.after.clone()).collect();
+    let layers = regatta_core::graph::layers(plan.tasks.len(), &depends_on, |_, _| false)
+        .map_err(|_| command_error("bug", "the plan has a cycle", "please report this"))?;
+    let mut order: Vec<usize> = (0..plan.tasks.len()).collect();
+    order.sort_by_key(|it| (layers[*it], *it));
+    let mut ids: Vec<Option<TaskId>> = vec![None; plan.tasks.len()];
+    let (mut added, mut there) = (Vec::new(), Vec::new());
+    for at in order {
+        if let Some(id) = on_board(&plan.names[at]) {
+            ids[at] = Some(id);
+            there.push(id);
+            continue;
+        }
+        let it = &plan.tasks[at].task;
+        let call = Call::TaskAdd(input::TaskAdd {
+            project: project.clone(),
+            subject: it.subject.clone(),
+            description: it.description.clone(),
+            issue_type: it.issue_type,
+            files: it.files.clone(),
+            validation: it.validation.clone(),
+            blocked_by: plan.tasks[at]
+                .after
+                .iter()
+                .filter_map(|on| ids[*on])
+                .collect(),
+            priority: it.priority,
+            expects: it.expects,
+            effort: it.effort.clone(),
+            provider: it.provider.clone(),
+            script: it.script.clone(),
+            ratchet: it.ratchet.clone(),
+            alias: it.alias.clone(),
+            backlog: false,
+            assign: it.assign.clone(),
+            how: AssignMode::Queue,
+        });
+        let got: CallReply<TaskView> = client.call(&call)?;
+        ids[at] = Some(got.data.task.id);
+        added.push(got.data.task.id);
+    }
+    let data = serde_json::json!({ "added": added, "there": there });
+    app.output
+        .print_answer("task.import", &data, &["regatta task list".into()], |_| {
+            format!("added {}, {} already existed\n", added.len(), there.len())
+        })
+}
+
+/// A task in the format of a plan file.
+#[derive(Serialize)]
+struct ExportedTask {
+    id: String,
+    subject: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    description: String,
+    issue_type: IssueType,
+    files: Vec<String>,
+    validation: Validation,
+    blocked_by: Vec<String>,
+    priority: u8,
+    expects: Expects,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    effort: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    agent: Option<AgentName>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    provider: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    script: Option<serde_json::Value>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ratchet: Option<Vec<String>>,
+}
+
+/// Runs `regatta task export`.
+fn export_plan(app: &CommandContext, all: bool) -> CommandResult {
+    let client = app.client()?;
+    let call = Call::TaskList(input::TaskList {
+        project: app.project(&client)?,
+        mission: None,
+        status: vec![],
+        all,
+        limit: 0,
+    });
+    let got: CallReply<Vec<TaskView>> = client.call(&call)?;
+    let shown: Vec<TaskId> = got.data.iter().map(|it| it.task.id).collect();
+    let name = |id: TaskId| {
+        got.data
+            .iter()
+            .find(|it| it.task.id == id)
+            .and_then(|it| it.task.alias.clone())
+            .unwrap_or_else(|| id.to_string())
+    };
+    let tasks: Vec<ExportedTask> = got
+        .data
+        .iter()
+        .map(|it| ExportedTask {
+            id: name(it.task.id),
+            subject: it.task.subject.clone(),
+            description: it.task.description.clone(),
+            issue_type: it.task.issue_type,
+            files: it.task.files.iter().map(ToString::to_string).collect(),
+            validation: it.task.validation.clone(),
+            // Blockers that are not exported are left out, because the plan could not refer to
+            // them.
+            blocked_by: it
+                .task
+                .blocked_by
+                .iter()
+                .filter(|it| shown.contains(it))
+                .map(|it| name(*it))
+                .collect(),
+            priority: it.task.priority,
+            expects: it.task.expects,
+            effort: it.task.effort.clone(),
+            agent: it.task.assignee.clone(),
+            provider: it.task.provider.clone(),
+            script: it
+                .task
+                .script
+                .as_deref()
+                .and_then(|it| serde_json::from_str(it).ok()),
+            ratchet: it.task.ratchet.clone(),
+        })
+        .collect();
+    #[derive(Serialize)]
+    struct ExportFile {
+        task: Vec<ExportedTask>,
+    }
+    let file = ExportFile { task: tasks };
+    let text = toml::to_string(&file)
+        .map_err(|it| command_error("bug", it.to_string(), "please report this"))?;
+    app.output.print_answer("task.export", &file, &[], |_| text)
+}

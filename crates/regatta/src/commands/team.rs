@@ -1,0 +1,578 @@
+//! The command `team`. The daemon computes all states and summaries; this module only prints them.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use regatta_api::Call;
+use regatta_api::team::{self as wire, MemberLiveView, TeamView};
+use regatta_core::ids::{BadName, MemberName, TeamName};
+use regatta_core::launch::{
+    self, LaunchEntry, LaunchOutcome, LaunchPhase, MemberState, TeamLaunch, TeamSummary,
+};
+use regatta_core::team::{CreateTeam, EditTeam, TeamBackup, TeamEnvironment, TeamMember};
+use regatta_core::unknown_fields::UnknownFields;
+use serde::Deserialize;
+
+use super::CommandContext;
+use crate::args::{TeamCreateArgs, TeamSubcommand};
+use crate::client::CallReply;
+use crate::output::{
+    CommandError, CommandResult, command_error, first_line, format_table, format_table_for,
+    short_duration, usage_error, window_width,
+};
+use crate::plan::diagnostic::SourceText;
+use crate::plan::fields::FieldReader;
+use crate::plan::spanned_value::{self, SpannedValue};
+
+/// The exit code of a wait that timed out.
+const TIMEOUT_EXIT_CODE: u8 = 124;
+
+/// Runs `regatta team`.
+pub(super) fn team(app: &CommandContext, word: TeamSubcommand) -> CommandResult {
+    match word {
+        TeamSubcommand::Create(ask) => create(app, ask),
+        TeamSubcommand::Edit { file, name } => edit(app, file.as_deref(), name),
+        TeamSubcommand::List { deleted } => list(app, deleted),
+        TeamSubcommand::Show { name } => show(app, name),
+        TeamSubcommand::Explain { name } => {
+            let got: CallReply<Vec<String>> =
+                app.call(&Call::TeamExplain(wire::TeamNameInput { team: name }))?;
+            app.output
+                .print_answer("team.explain", &got.data, &[], |_| {
+                    got.data.iter().map(|it| first_line(it) + "\n").collect()
+                })
+        }
+        TeamSubcommand::Launch {
+            name,
+            without,
+            wait,
+        } => {
+            let ask = wire::StartTeam {
+                team: name,
+                left_out: without,
+                wait_ms: wait.wait,
+            };
+            launch_and_report(app, "team.launch", &Call::TeamLaunch(ask), wait.wait)
+        }
+        TeamSubcommand::Relaunch { name, wait } => {
+            let ask = wire::RelaunchTeam {
+                team: name,
+                wait_ms: wait.wait,
+            };
+            launch_and_report(app, "team.relaunch", &Call::TeamRelaunch(ask), wait.wait)
+        }
+        TeamSubcommand::Retry { name, member, wait } => {
+            let ask = wire::RetryTeam {
+                team: name,
+                member,
+                wait_ms: wait.wait,
+            };
+            launch_and_report(app, "team.retry", &Call::TeamRetry(ask), wait.wait)
+        }
+        TeamSubcommand::Stop {
+            name,
+            because,
+            wait,
+        } => {
+            let ask = wire::StopTeam {
+                team: name,
+                reason: because,
+                wait_ms: wait,
+            };
+            let got: CallReply<TeamView> = app.call(&Call::TeamStop(ask))?;
+            app.output.print_answer("team.stop", &got.data, &[], |_| {
+                format!("{}: {}\n", got.data.summary.team, outcome_text(&got.data))
+            })
+        }
+        TeamSubcommand::Delete { name } => {
+            let got: CallReply<TeamView> = app.call(&Call::TeamDelete(wire::TeamNameInput {
+                team: name.clone(),
+            }))?;
+            let next = [format!("regatta team undelete {name}")];
+            app.output
+                .print_answer("team.delete", &got.data, &next, |_| {
+                    format!("deleted {name}\n")
+                })
+        }
+        TeamSubcommand::Undelete { name } => {
+            let got: CallReply<TeamView> = app.call(&Call::TeamUndelete(wire::TeamNameInput {
+                team: name.clone(),
+            }))?;
+            app.output
+                .print_answer("team.undelete", &got.data, &[], |_| {
+                    format!("restored {name}\n")
+                })
+        }
+        TeamSubcommand::Backup { name, file } => backup(app, name, &file),
+        TeamSubcommand::Restore { file } => restore(app, &file),
+    }
+}
+
+/// The contents of a `team.toml`.
+#[derive(Deserialize)]
+struct TeamFile {
+    name: Option<TeamName>,
+    lead: TeamMember,
+    #[serde(default, alias = "members")]
+    member: Vec<TeamMember>,
+    #[serde(default, alias = "environment")]
+    environments: BTreeMap<String, TeamEnvironment>,
+    #[serde(flatten)]
+    extra: UnknownFields,
+}
+
+/// Reads and checks a `team.toml`.
+fn read_team_file(path: Option<&Path>) -> Result<TeamFile, CommandError> {
+    let path = path.unwrap_or(Path::new("team.toml"));
+    let text = std::fs::read_to_string(path).map_err(|error| {
+        command_error(
+            "no_team_file",
+            format!("could not read {}: {error}", path.display()),
+            "write the file, or use options instead: regatta team create NAME --lead amy=codex \
+            --member tom=opencode",
+        )
+    })?;
+    let file = toml::from_str(&text).map_err(|it| {
+        command_error(
+            "bad_team_file",
+            format!("{}: {}", path.display(), it.message()),
+            "see docs/teams.md for an example",
+        )
+    })?;
+    check_keys(&path.display().to_string(), &text)?;
+    Ok(file)
+}
+
+/// The top-level keys of a `team.toml`.
+pub(crate) const FILE_FIELDS: [&str; 4] = ["name", "lead", "member", "environments"];
+
+/// Refuses a file with unknown keys. Stored teams keep unknown fields, because a newer version may
+/// have written them, but an unknown key in a file that a person writes is a mistake.
+fn check_keys(name: &str, text: &str) -> CommandResult {
+    let source = SourceText::new(name, text);
+    let root = spanned_value::parse_toml(&source).map_err(|fault| source.error_for(&[fault]))?;
+    let mut reader = FieldReader::new(&source);
+    let Some(mut file) = reader.table("team", root, "name = \"…\"") else {
+        return Err(source.error_for(&reader.diagnostics));
+    };
+    file.remove(&["name"]);
+    let lead = file.remove(&["lead"]).map(|entry| entry.node);
+    let members = file
+        .remove(&["member", "members"])
+        .map(|entry| entry.node.value);
+    let members = match members {
+        Some(spanned_value::PlanValue::List(members)) => members,
+        _ => vec![],
+    };
+    for member in lead.into_iter().chain(members) {
+        check_table(&mut reader, member, "member", TeamMember::FIELDS);
+    }
+    if let Some(spanned_value::PlanValue::Table(named)) = file
+        .remove(&["environments", "environment"])
+        .map(|entry| entry.node.value)
+    {
+        named.into_iter().for_each(|entry| {
+            check_table(
+                &mut reader,
+                entry.node,
+                "environment",
+                TeamEnvironment::FIELDS,
+            )
+        });
+    }
+    reader.report_unknown(file, "team file", &FILE_FIELDS);
+    if reader.diagnostics.is_empty() {
+        Ok(())
+    } else {
+        Err(source.error_for(&reader.diagnostics))
+    }
+}
+
+fn check_table(reader: &mut FieldReader<'_>, node: SpannedValue, of: &str, known: &[&str]) {
+    let Some(mut fields) = reader.table(of, node, "{ … }") else {
+        return;
+    };
+    for name in known {
+        fields.remove(&[name]);
+    }
+    reader.report_unknown(fields, of, known);
+}
+
+/// Parses a member from the command line, such as `amy=codex:scripted`.
+fn parse_member(text: &str) -> Result<TeamMember, CommandError> {
+    let hint =
+        "write a name and a provider: amy=codex, or amy=codex:scripted for the scripted agent";
+    let (name, provider) = text
+        .split_once('=')
+        .ok_or_else(|| usage_error(format!("{text:?} is not a team member"), hint))?;
+    let name = MemberName::new(name).map_err(|it| usage_error(it.to_string(), hint))?;
+    let (provider, backend) = provider
+        .split_once(':')
+        .map_or((provider, None), |it| (it.0, Some(it.1.to_owned())));
+    Ok(TeamMember {
+        provider: Some(provider.to_owned()),
+        backend,
+        ..TeamMember::named(name)
+    })
+}
+
+fn create(app: &CommandContext, ask: TeamCreateArgs) -> CommandResult {
+    let is_file = |text: &str| text.contains('/') || text.ends_with(".toml");
+    let (name, path) = match &ask.name {
+        Some(text) if is_file(text) && ask.file.is_none() && ask.lead.is_none() => {
+            (None, Some(PathBuf::from(text)))
+        }
+        Some(text) => {
+            let name: TeamName = text.parse().map_err(|error: BadName| {
+                usage_error(
+                    error.to_string(),
+                    "use regatta team create NAME; to name a file, use --file FILE",
+                )
+            })?;
+            (Some(name), ask.file)
+        }
+        None => (None, ask.file),
+    };
+    let file = match ask.lead {
+        Some(lead) => TeamFile {
+            name: None,
+            lead: parse_member(&lead)?,
+            member: ask
+                .member
+                .iter()
+                .map(|it| parse_member(it))
+                .collect::<Result<_, _>>()?,
+            environments: BTreeMap::new(),
+            extra: UnknownFields::new(),
+        },
+        None => read_team_file(path.as_deref())?,
+    };
+    let name = name
+        .or(file.name)
+        .ok_or_else(|| usage_error("the team has no name", "add it: regatta team create NAME"))?;
+    let client = app.client()?;
+    let project = app.project(&client)?.ok_or_else(|| {
+        usage_error(
+            "it is not clear which project is meant",
+            "run the command inside a managed repository, or add --project NAME",
+        )
+    })?;
+    let (members, environments) = (file.member, file.environments);
+    let ask = CreateTeam {
+        name: name.clone(),
+        project,
+        lead: file.lead,
+        members,
+        environments,
+        extra: file.extra,
+    };
+    let got: CallReply<TeamView> = client.call(&Call::TeamCreate(ask))?;
+    let next = [
+        format!("regatta team explain {name}"),
+        format!("regatta team launch {name}"),
+    ];
+    app.output
+        .print_answer("team.create", &got.data, &next, |_| {
+            format!(
+                "created {name}: {} and {} more\n",
+                got.data.desired.lead.name,
+                got.data.desired.members.len()
+            )
+        })
+}
+
+fn edit(app: &CommandContext, file: Option<&Path>, name: Option<TeamName>) -> CommandResult {
+    let file = read_team_file(file)?;
+    let team = name.or(file.name).ok_or_else(|| {
+        usage_error(
+            "the file does not name a team",
+            "add the name: regatta team edit NAME",
+        )
+    })?;
+    let edit = EditTeam {
+        lead: Some(file.lead),
+        members: Some(file.member),
+        environments: Some(file.environments),
+        extra: file.extra,
+    };
+    let got: CallReply<TeamView> = app.call(&Call::TeamEdit(wire::TeamEdit {
+        team: team.clone(),
+        edit,
+    }))?;
+    let next = [format!("regatta team relaunch {team}")];
+    app.output.print_answer("team.edit", &got.data, &next, |_| {
+        format!("changed the settings of {team}\n")
+    })
+}
+
+fn list(app: &CommandContext, deleted: bool) -> CommandResult {
+    let got: CallReply<Vec<TeamSummary>> =
+        app.call(&Call::TeamList(wire::TeamFilter { deleted }))?;
+    app.output.print_answer("team.list", &got.data, &[], |_| {
+        if got.data.is_empty() {
+            return "no teams; create one: regatta team create NAME --lead amy=codex --member \
+                tom=opencode\n"
+                .into();
+        }
+        let mut rows = vec![
+            ["TEAM", "PROJECT", "ALIVE", "PHASE", "OUTCOME", ""]
+                .map(String::from)
+                .to_vec(),
+        ];
+        rows.extend(got.data.iter().map(|it| {
+            let gone = if it.deleted { "deleted; " } else { "" };
+            vec![
+                it.team.to_string(),
+                it.project.to_string(),
+                format!("{}/{}", it.alive, it.expected),
+                it.phase.map_or("-", LaunchPhase::name).to_owned(),
+                it.outcome.map_or("-", LaunchOutcome::name).to_owned(),
+                format!("{gone}{}", first_line(&it.headline)),
+            ]
+        }));
+        format_table(&rows)
+    })
+}
+
+fn show(app: &CommandContext, name: TeamName) -> CommandResult {
+    let got: CallReply<TeamView> = app.call(&Call::TeamShow(wire::TeamNameInput { team: name }))?;
+    app.output.print_answer("team.show", &got.data, &[], |_| {
+        draw_team(&got.data, window_width())
+    })
+}
+
+/// Draws a team: the desired, resolved and live state of each member, each in its own column.
+pub(crate) fn draw_team(view: &TeamView, window: Option<usize>) -> String {
+    let summary = &view.summary;
+    let gone = if summary.deleted { "deleted; " } else { "" };
+    let mut text = format!(
+        "{} of {}: {gone}{}\n",
+        summary.team,
+        summary.project,
+        outcome_text(view)
+    );
+    let mut rows = vec![
+        [
+            "",
+            "DESIRED",
+            "RESOLVED",
+            "LANE",
+            "STATE",
+            "LIVE",
+            "LAST OUTPUT",
+        ]
+        .map(String::from)
+        .to_vec(),
+    ];
+    for it in &summary.members {
+        let wanted = view.desired.member(&it.name);
+        let entry = view
+            .resolved
+            .as_ref()
+            .and_then(|launch| launch.entry(&it.name));
+        let live = view.live.iter().find(|live| live.name == it.name);
+        rows.push(vec![
+            if it.lead {
+                format!("{} (lead)", it.name)
+            } else {
+                it.name.to_string()
+            },
+            wanted.map_or("removed".into(), |member| desired_text(view, member)),
+            entry.map_or("-".into(), resolved_text),
+            entry
+                .and_then(|it| it.lane.as_ref())
+                .map_or("-".into(), |it| it.id.clone()),
+            first_line(&it.description),
+            live.map_or("-".into(), live_text),
+            live.and_then(|it| it.silent_ms)
+                .map_or("-".into(), |it| format!("{} ago", short_duration(it))),
+        ]);
+    }
+    text += &format_table_for(&rows, window);
+    for entry in view.resolved.iter().flat_map(|it| &it.members) {
+        text += &problem_lines(entry);
+    }
+    let past = |it: &TeamLaunch| {
+        format!(
+            "  {} {} {}\n",
+            it.id,
+            it.phase().name(),
+            it.outcome().name()
+        )
+    };
+    if !view.history.is_empty() {
+        text += &format!(
+            "earlier launches:\n{}",
+            view.history.iter().map(past).collect::<String>()
+        );
+    }
+    text
+}
+
+fn outcome_text(view: &TeamView) -> String {
+    first_line(&view.summary.headline)
+}
+
+fn desired_text(view: &TeamView, member: &TeamMember) -> String {
+    let more = [&member.backend, &member.model, &member.effort];
+    member_settings_text(
+        view.desired.provider(member),
+        more,
+        (member.fast_mode, &member.cwd),
+    )
+}
+
+fn resolved_text(entry: &LaunchEntry) -> String {
+    let it = &entry.effective;
+    member_settings_text(
+        &it.provider,
+        [&it.backend, &it.model, &it.effort],
+        (it.fast_mode, &it.cwd),
+    )
+}
+
+/// Describes a member's settings in one line.
+fn member_settings_text(
+    provider: &str,
+    more: [&Option<String>; 3],
+    (fast, cwd): (Option<bool>, &Option<String>),
+) -> String {
+    let mut all: Vec<&str> = vec![provider];
+    all.extend(more.into_iter().flatten().map(String::as_str));
+    all.extend(fast.map(|it| if it { "fast" } else { "not-fast" }));
+    let begins = cwd
+        .as_ref()
+        .map(|it| format!(" in {it}"))
+        .unwrap_or_default();
+    all.join(" ") + &begins
+}
+
+fn live_text(it: &MemberLiveView) -> String {
+    let word = it.live.label();
+    let tasks: Vec<String> = it.tasks.iter().map(ToString::to_string).collect();
+    if tasks.is_empty() {
+        word.to_owned()
+    } else {
+        format!("{word} on {}", tasks.join(", "))
+    }
+}
+
+/// Returns the notes and the latest problems of a member, one line each.
+fn problem_lines(entry: &LaunchEntry) -> String {
+    let notes = entry
+        .notes
+        .iter()
+        .map(|it| format!("  {}: {}\n", entry.name, first_line(it)));
+    // The table cuts long texts, and the fix stands at their end.
+    let cause = entry
+        .cause
+        .as_ref()
+        .map(|it| format!("  {}: {}\n", entry.name, first_line(&it.text)));
+    let seen = entry
+        .evidence
+        .last()
+        .map(|it| format!("  {}: {}\n", entry.name, first_line(&it.text)));
+    notes.chain(cause).chain(seen).collect()
+}
+
+/// Sends a launch and prints its outcome. The command fails if a member failed to start, and times
+/// out if a member is still starting after `waited_ms`.
+fn launch_and_report(
+    app: &CommandContext,
+    kind: &'static str,
+    call: &Call,
+    waited_ms: u64,
+) -> CommandResult {
+    let got: CallReply<TeamView> = app.call(call)?;
+    let name = got.data.summary.team.clone();
+    let down =
+        |it: &&LaunchEntry| matches!(it.state, MemberState::FailedToStart | MemberState::Degraded);
+    let down: Vec<&LaunchEntry> = got
+        .data
+        .resolved
+        .iter()
+        .flat_map(|it| &it.members)
+        .filter(down)
+        .collect();
+    let mut next = vec![format!("regatta team show {name}")];
+    next.extend(
+        down.first()
+            .map(|it| format!("regatta team retry {name} {}", it.name)),
+    );
+    app.output.print_answer(kind, &got.data, &next, |_| {
+        let each = down
+            .iter()
+            .map(|it| format!("  {}: {}\n", it.name, first_line(&launch::describe(it))));
+        format!(
+            "{name}: {}\n{}",
+            outcome_text(&got.data),
+            each.collect::<String>()
+        )
+    })?;
+    let is_pending = got
+        .data
+        .resolved
+        .iter()
+        .flat_map(|launch| &launch.members)
+        .any(|entry| entry.state.is_pending());
+    match (down.is_empty(), is_pending && waited_ms > 0) {
+        (false, _) => Err(CommandError::Exit(1)),
+        (true, true) => Err(CommandError::Exit(TIMEOUT_EXIT_CODE)),
+        (true, false) => Ok(()),
+    }
+}
+
+fn backup(app: &CommandContext, name: TeamName, file: &Path) -> CommandResult {
+    let got: CallReply<TeamBackup> = app.call(&Call::TeamBackup(wire::TeamNameInput {
+        team: name.clone(),
+    }))?;
+    let text = serde_json::to_vec_pretty(&got.data).map_err(|it| {
+        command_error(
+            "bug",
+            format!("could not encode the backup: {it}"),
+            "please report this",
+        )
+    })?;
+    let write = || {
+        let mut new = std::fs::File::create_new(file)?;
+        std::io::Write::write_all(&mut new, &text)?;
+        new.sync_all()
+    };
+    write().map_err(|error| {
+        command_error(
+            "not_written",
+            format!("could not write {}: {error}", file.display()),
+            "name a file that does not exist",
+        )
+    })?;
+    let next = [format!("regatta team restore {}", file.display())];
+    app.output
+        .print_answer("team.backup", &file.display().to_string(), &next, |_| {
+            format!("saved {name} in {}\n", file.display())
+        })
+}
+
+fn restore(app: &CommandContext, file: &Path) -> CommandResult {
+    let hint = "name a file that regatta team backup wrote";
+    let text = std::fs::read(file).map_err(|error| {
+        command_error(
+            "no_backup",
+            format!("could not read {}: {error}", file.display()),
+            hint,
+        )
+    })?;
+    let backup: TeamBackup = serde_json::from_slice(&text).map_err(|error| {
+        command_error(
+            "bad_backup",
+            format!("{} is not the backup of a team: {error}", file.display()),
+            hint,
+        )
+    })?;
+    let name = backup.team.name.clone();
+    let got: CallReply<TeamView> = app.call(&Call::TeamRestore(wire::RestoreTeam { backup }))?;
+    let next = [format!("regatta team show {name}")];
+    app.output
+        .print_answer("team.restore", &got.data, &next, |_| {
+            format!("restored {name}: {}\n", outcome_text(&got.data))
+        })
+}

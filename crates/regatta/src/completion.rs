@@ -1,0 +1,504 @@
+//! Completion of a command line for a shell, including ids of tasks, agents and so on.
+//!
+//! The scripts that `regatta completions` prints call `regatta complete -- ARGUMENTS`. That command
+//! prints one candidate per line, then a tab and the candidate's description. Completion only
+//! reads: it never starts a daemon, and without a running daemon it offers no ids.
+
+use std::path::Path;
+use std::time::Duration;
+
+use clap::{Arg, Command};
+use regatta_api::{Call, input, team};
+use serde_json::Value;
+
+use crate::client::{CallReply, Client};
+use crate::command_line::{self, INTERNAL_COMMANDS};
+use crate::output::first_line;
+
+/// Time that completion waits for the daemon before it gives up on ids.
+const IDS_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// A kind of thing whose ids can be completed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum IdKind {
+    Tasks,
+    Attempts,
+    Agents,
+    Missions,
+    Teams,
+    Projects,
+    Hooks,
+    Inbox,
+    Claims,
+    Runners,
+    Conversations,
+    Rules,
+}
+
+/// One possible completion and its description.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Candidate {
+    pub(crate) word: String,
+    pub(crate) help: String,
+}
+
+/// Which ids an argument accepts: the command's path, the argument, and the kinds of ids. An empty
+/// path matches every command. The first matching row applies.
+const ARGUMENT_ID_KINDS: &[(&str, &str, &[IdKind])] = &[
+    (
+        "show",
+        "id",
+        &[
+            IdKind::Tasks,
+            IdKind::Attempts,
+            IdKind::Missions,
+            IdKind::Agents,
+        ],
+    ),
+    ("why", "id", &[IdKind::Tasks, IdKind::Inbox, IdKind::Agents]),
+    ("graph", "id", &[IdKind::Tasks, IdKind::Missions]),
+    ("logs", "id", &[IdKind::Tasks, IdKind::Attempts]),
+    (
+        "stop",
+        "id",
+        &[IdKind::Tasks, IdKind::Missions, IdKind::Agents],
+    ),
+    ("pause", "id", &[IdKind::Tasks, IdKind::Agents]),
+    (
+        "resume",
+        "ids",
+        &[IdKind::Tasks, IdKind::Missions, IdKind::Agents],
+    ),
+    ("tell", "id", &[IdKind::Tasks, IdKind::Agents]),
+    ("answer", "id", &[IdKind::Inbox]),
+    ("allow", "id", &[IdKind::Inbox]),
+    ("deny", "id", &[IdKind::Inbox]),
+    ("inbox snooze", "id", &[IdKind::Inbox]),
+    ("inbox wake", "id", &[IdKind::Inbox]),
+    ("mission", "id", &[IdKind::Missions]),
+    ("compare", "ids", &[IdKind::Missions]),
+    ("hook", "id", &[IdKind::Hooks]),
+    ("bridge", "id", &[IdKind::Conversations]),
+    ("claim", "claim", &[IdKind::Claims]),
+    ("policy rm", "rule", &[IdKind::Rules]),
+    ("agent add", "name", &[]),
+    ("agent", "name", &[IdKind::Agents]),
+    ("team create", "name", &[]),
+    ("team", "name", &[IdKind::Teams]),
+    ("runner drain", "name", &[IdKind::Runners]),
+    ("runner rm", "name", &[IdKind::Runners]),
+    ("project rm", "name", &[IdKind::Projects]),
+    ("msg", "agent", &[IdKind::Agents]),
+    ("", "id", &[IdKind::Tasks]),
+    ("", "task", &[IdKind::Tasks]),
+    ("", "blocked_by", &[IdKind::Tasks]),
+    ("", "agent", &[IdKind::Agents]),
+    ("", "agents", &[IdKind::Agents]),
+    ("", "assign", &[IdKind::Agents]),
+    ("", "to", &[IdKind::Agents]),
+    ("", "mission", &[IdKind::Missions]),
+    ("", "resume", &[IdKind::Missions]),
+    ("", "team", &[IdKind::Teams]),
+    ("", "project", &[IdKind::Projects]),
+];
+
+/// Returns the completions of the last of `words`, the arguments of `regatta` up to the cursor.
+/// `list` returns the ids of a kind.
+pub(crate) fn complete_line(
+    command: &Command,
+    words: &[String],
+    list: &mut dyn FnMut(IdKind) -> Vec<Candidate>,
+) -> Vec<Candidate> {
+    let Some((current, before)) = words.split_last() else {
+        return vec![];
+    };
+    let mut at = LinePosition {
+        command,
+        path: String::new(),
+        positionals: 0,
+        value_of: None,
+        is_after_double_dash: false,
+    };
+    before
+        .iter()
+        .for_each(|word| at.consume_word(command, word));
+    let mut found = match at.value_of {
+        Some(option) => value_candidates(option, &at.path, current, list),
+        None if current.starts_with('-') && !at.is_after_double_dash => {
+            option_candidates(&at, command)
+        }
+        None => at.candidates_for_next_word(current, list),
+    };
+    found.retain(|candidate| candidate.word.starts_with(current.as_str()));
+    found
+}
+
+/// The state while reading a line from the left.
+struct LinePosition<'a> {
+    command: &'a Command,
+    path: String,
+    /// The number of positional arguments already given to `command`.
+    positionals: usize,
+    /// The option whose value is the next word.
+    value_of: Option<&'a Arg>,
+    /// True after `--`, which ends the options.
+    is_after_double_dash: bool,
+}
+
+impl<'a> LinePosition<'a> {
+    /// Advances the state by one complete word.
+    fn consume_word(&mut self, root: &'a Command, word: &str) {
+        if self.value_of.take().is_some() {
+            return;
+        }
+        if word == "--" {
+            self.is_after_double_dash = true;
+        } else if word.starts_with('-') && word.len() > 1 && !self.is_after_double_dash {
+            let option = find_option(self.command, word).or_else(|| find_option(root, word));
+            self.value_of = option.filter(|arg| takes_value(arg) && !word.contains('='));
+        } else if let Some(below) = self
+            .command
+            .find_subcommand(word)
+            .filter(|_| self.positionals == 0)
+        {
+            self.path = if self.path.is_empty() {
+                word.to_owned()
+            } else {
+                format!("{} {word}", self.path)
+            };
+            self.command = below;
+        } else {
+            self.positionals += 1;
+        }
+    }
+
+    /// Returns the subcommands and the values of the next positional argument.
+    fn candidates_for_next_word(
+        &self,
+        current: &str,
+        list: &mut dyn FnMut(IdKind) -> Vec<Candidate>,
+    ) -> Vec<Candidate> {
+        let mut found = Vec::new();
+        if self.positionals == 0 && !self.is_after_double_dash {
+            let commands = self
+                .command
+                .get_subcommands()
+                .filter(|below| !INTERNAL_COMMANDS.contains(&below.get_name()));
+            found.extend(commands.map(|below| candidate(below.get_name(), below.get_about())));
+        }
+        let mut positionals = self.command.get_positionals();
+        let many = |arg: &&Arg| {
+            arg.get_num_args()
+                .is_some_and(|range| range.max_values() > 1)
+        };
+        let next = positionals
+            .nth(self.positionals)
+            .or_else(|| self.command.get_positionals().last().filter(many));
+        if let Some(arg) = next.filter(|arg| !arg.is_hide_set()) {
+            found.extend(value_candidates(arg, &self.path, current, list));
+        }
+        found
+    }
+}
+
+/// Returns true if an option needs a value.
+fn takes_value(arg: &Arg) -> bool {
+    arg.get_num_args()
+        .map_or(arg.get_action().takes_values(), |range| {
+            range.takes_values()
+        })
+}
+
+/// Returns the option that `word` names: `--long`, `--long=value`, or a group of short options of
+/// which the last counts.
+fn find_option<'a>(command: &'a Command, word: &str) -> Option<&'a Arg> {
+    match word.strip_prefix("--") {
+        Some(long) => {
+            let name = long.split('=').next().unwrap_or(long);
+            command
+                .get_arguments()
+                .find(|arg| arg.get_long() == Some(name))
+        }
+        None => {
+            let letter = word.chars().last()?;
+            command
+                .get_arguments()
+                .find(|arg| arg.get_short() == Some(letter))
+        }
+    }
+}
+
+/// Returns the long options of the present command, followed by the global options.
+fn option_candidates(at: &LinePosition<'_>, root: &Command) -> Vec<Candidate> {
+    let own = at.command.get_arguments();
+    let global = root.get_arguments().filter(|arg| arg.is_global_set());
+    let mut found: Vec<Candidate> = Vec::new();
+    for arg in own.chain(global) {
+        let word = arg
+            .get_long()
+            .map(|long| format!("--{long}"))
+            .unwrap_or_default();
+        if !word.is_empty() && found.iter().all(|known| known.word != word) {
+            found.push(candidate(&word, arg.get_help()));
+        }
+    }
+    found
+}
+
+/// Returns the values of an argument: its possible values if it has a fixed list, otherwise ids.
+/// After a comma the next item of a list is completed.
+fn value_candidates(
+    arg: &Arg,
+    path: &str,
+    current: &str,
+    list: &mut dyn FnMut(IdKind) -> Vec<Candidate>,
+) -> Vec<Candidate> {
+    let own = arg.get_possible_values();
+    let mut found: Vec<Candidate> = own
+        .iter()
+        .map(|value| candidate(value.get_name(), value.get_help()))
+        .collect();
+    if found.is_empty() {
+        let fits = |(of, id, _): &&(&str, &str, &[IdKind])| {
+            *id == arg.get_id().as_str()
+                && (of.is_empty() || path == *of || path.starts_with(&format!("{of} ")))
+        };
+        let kinds = ARGUMENT_ID_KINDS
+            .iter()
+            .find(fits)
+            .map_or(&[][..], |(_, _, kinds)| kinds);
+        found.extend(kinds.iter().flat_map(|kind| list(*kind)));
+    }
+    if arg.get_value_delimiter().is_some()
+        && let Some((given, _)) = current.rsplit_once(',')
+    {
+        found
+            .iter_mut()
+            .for_each(|candidate| candidate.word = format!("{given},{}", candidate.word));
+    }
+    found
+}
+
+fn candidate(word: &str, help: Option<&clap::builder::StyledStr>) -> Candidate {
+    let help = help.map(ToString::to_string).unwrap_or_default();
+    Candidate {
+        word: word.to_owned(),
+        help: first_line(help.lines().next().unwrap_or_default()),
+    }
+}
+
+/// Returns the output of `regatta complete` for a line.
+pub(crate) fn completion_output(data_dir: &Path, words: &[String]) -> String {
+    let client = Client::find(data_dir, Some(IDS_TIMEOUT))
+        .ok()
+        .flatten()
+        .map(Client::read_only);
+    let mut list = |kind: IdKind| {
+        client
+            .as_ref()
+            .map(|client| fetch_ids(client, kind))
+            .unwrap_or_default()
+    };
+    let found = complete_line(&command_line::clap_command(), words, &mut list);
+    found
+        .iter()
+        .map(|candidate| format!("{}\t{}\n", candidate.word, candidate.help))
+        .collect()
+}
+
+/// Asks the daemon for ids. Returns an empty list if the daemon does not answer.
+fn fetch_ids(client: &Client, kind: IdKind) -> Vec<Candidate> {
+    let all = |call: Call| -> Vec<Value> {
+        let got: Result<CallReply<Value>, _> = client.call(&call);
+        // The list of claims is an object: `held` has the claims, another field has the waiting
+        // requests.
+        let rows = |data: &Value| data.as_array().or_else(|| data["held"].as_array()).cloned();
+        got.ok().and_then(|got| rows(&got.data)).unwrap_or_default()
+    };
+    let (nothing, every) = (input::EmptyInput {}, input::ProjectFilter { project: None });
+    let open = input::TaskList {
+        project: None,
+        mission: None,
+        status: vec![],
+        all: false,
+        limit: 0,
+    };
+    let (found, keys, helps): (Vec<Value>, &[&str], &[&str]) = match kind {
+        IdKind::Tasks => (all(Call::TaskList(open)), &["id"], &["subject"]),
+        IdKind::Agents => (all(Call::AgentList(nothing)), &["name"], &["state"]),
+        IdKind::Missions => (all(Call::MissionList(every)), &["id"], &["title"]),
+        IdKind::Teams => (
+            all(Call::TeamList(team::TeamFilter { deleted: false })),
+            &["team"],
+            &["said"],
+        ),
+        IdKind::Projects => (all(Call::ProjectList(nothing)), &["name"], &["path"]),
+        IdKind::Hooks => (all(Call::HookList(nothing)), &["id"], &["says"]),
+        IdKind::Inbox => (all(Call::InboxList(every)), &["id"], &["title"]),
+        IdKind::Claims => (all(Call::ClaimList(nothing)), &["claim"], &["memo"]),
+        IdKind::Runners => (all(Call::RunnerList(nothing)), &["name"], &["state"]),
+        IdKind::Conversations => (
+            all(Call::ConversationList(input::ConversationFilter {
+                project: None,
+                all: false,
+            })),
+            &["id"],
+            &["title"],
+        ),
+        IdKind::Rules => (all(Call::PolicyList(nothing)), &["id"], &["says"]),
+        IdKind::Attempts => {
+            let tasks = all(Call::TaskList(open));
+            (
+                tasks
+                    .into_iter()
+                    .filter(|task| task["attempt"].is_string())
+                    .collect(),
+                &["attempt"],
+                &["subject"],
+            )
+        }
+    };
+    let text = |row: &Value, names: &[&str]| {
+        names
+            .iter()
+            .find_map(|name| text_field(row, name))
+            .unwrap_or_default()
+    };
+    let rows = found.iter().map(|row| Candidate {
+        word: text(row, keys),
+        help: first_line(&text(row, helps)),
+    });
+    rows.filter(|candidate| !candidate.word.is_empty())
+        .collect()
+}
+
+/// Returns a text field of a row. Some rows wrap their record in an object, so the field is
+/// searched one level down too.
+fn text_field(row: &Value, name: &str) -> Option<String> {
+    let own = row[name].as_str().map(str::to_owned);
+    let inner = || {
+        row.as_object()?
+            .values()
+            .filter(|value| value.is_object())
+            .find_map(|value| value[name].as_str())
+    };
+    own.or_else(|| inner().map(str::to_owned))
+}
+
+/// Returns the completion script that calls `regatta complete`, for the shells that have one.
+pub(crate) fn completion_script(shell: clap_complete::Shell) -> Option<&'static str> {
+    match shell {
+        clap_complete::Shell::Bash => Some(BASH_SCRIPT),
+        clap_complete::Shell::Zsh => Some(ZSH_SCRIPT),
+        clap_complete::Shell::Fish => Some(FISH_SCRIPT),
+        _ => None,
+    }
+}
+
+const BASH_SCRIPT: &str = r#"_regatta() {
+    local IFS=$'\n'
+    COMPREPLY=($(regatta complete -- "${COMP_WORDS[@]:1:COMP_CWORD}" 2>/dev/null | cut -f1))
+}
+complete -o default -F _regatta regatta
+"#;
+
+const ZSH_SCRIPT: &str = r#"#compdef regatta
+_regatta() {
+    local -a found
+    local line
+    for line in "${(@f)$(regatta complete -- "${(@)words[2,CURRENT]}" 2>/dev/null)}"; do
+        [[ -n $line ]] && found+=("${${line%%$'\t'*}//:/\\:}:${line#*$'\t'}")
+    done
+    if (( $#found )); then _describe regatta found; else _files; fi
+}
+compdef _regatta regatta
+"#;
+
+const FISH_SCRIPT: &str = r#"complete -c regatta -a '(regatta complete -- (commandline -opc)[2..-1] (commandline -ct) 2>/dev/null)'
+"#;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn completions_of(line: &str) -> Vec<String> {
+        let words: Vec<String> = line.split(' ').map(str::to_owned).collect();
+        let mut list = |kind: IdKind| {
+            let word = match kind {
+                IdKind::Tasks => "T7",
+                IdKind::Attempts => "A9",
+                IdKind::Agents => "claude-1",
+                IdKind::Missions => "M3",
+                IdKind::Teams => "harbour",
+                IdKind::Projects => "shop",
+                IdKind::Hooks => "H2",
+                IdKind::Inbox => "Q7",
+                IdKind::Claims => "C4",
+                IdKind::Runners => "box1",
+                IdKind::Conversations => "V3",
+                IdKind::Rules => "R3",
+            };
+            vec![Candidate {
+                word: word.to_owned(),
+                help: String::new(),
+            }]
+        };
+        let found = complete_line(&command_line::clap_command(), &words, &mut list);
+        found.into_iter().map(|candidate| candidate.word).collect()
+    }
+
+    #[test]
+    fn commands_options_values_and_ids_are_completed() {
+        for (line, expected) in [
+            ("wat", &["watch"][..]),
+            ("team la", &["launch"]),
+            ("show ", &["T7", "A9", "M3", "claude-1"]),
+            ("show T", &["T7"]),
+            ("--json show M", &["M3"]),
+            ("land ", &["T7"]),
+            ("land T7 --wa", &["--wait"]),
+            ("assign T7 ", &["claude-1"]),
+            ("allow ", &["Q7"]),
+            ("agent show ", &["claude-1"]),
+            ("agent add ", &[]),
+            ("team launch ", &["harbour"]),
+            ("mission cancel ", &["M3"]),
+            ("compare M3 ", &["M3"]),
+            ("hook rm ", &["H2"]),
+            ("runner drain ", &["box1"]),
+            ("bridge show ", &["V3"]),
+            ("claim release ", &["C4"]),
+            ("policy rm ", &["R3"]),
+            ("project rm ", &["shop"]),
+            ("cost --by mi", &["mission"]),
+            ("run --agents ", &["claude-1"]),
+            ("run --agents scripted,", &["scripted,claude-1"]),
+            ("--project ", &["shop"]),
+            ("queue hold ", &[]),
+            ("fail", &[]),
+            ("shi", &[]),
+            ("nonsense ", &[]),
+        ] {
+            assert_eq!(completions_of(line), expected, "{line}");
+        }
+    }
+
+    /// Every row of the table names an existing argument.
+    #[test]
+    fn every_row_of_the_argument_table_names_an_existing_argument() {
+        fn has(command: &Command, id: &str) -> bool {
+            command.get_arguments().any(|arg| arg.get_id() == id)
+                || command.get_subcommands().any(|below| has(below, id))
+        }
+        let root = command_line::clap_command();
+        for (path, id, _) in ARGUMENT_ID_KINDS {
+            let mut at = &root;
+            for word in path.split(' ').filter(|word| !word.is_empty()) {
+                at = at
+                    .find_subcommand(word)
+                    .unwrap_or_else(|| panic!("there is no command {path}"));
+            }
+            assert!(has(at, id), "{path} {id}");
+        }
+    }
+}

@@ -1,0 +1,371 @@
+//! Creates the adapters: the store, version control and the way to run programs.
+//!
+//! This is the only module of the crate that names concrete adapters. All others use the ports of
+//! the engine.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, UNIX_EPOCH};
+
+use regatta_agents::AgentsAdapter;
+use regatta_agents::leftovers::RunningShim;
+use regatta_core::ids::AttemptId;
+use regatta_engine::ports::agents::Agents;
+use regatta_engine::ports::git::Git;
+use regatta_engine::ports::store::UnreadableRow;
+use regatta_engine::timer::MachineClock;
+use regatta_engine::{EngineSettings, Ports, RedactFn, ToolServer};
+use regatta_git::GitAdapter;
+use regatta_store::SqliteStore;
+
+use crate::output::{CommandError, command_error};
+
+/// The store's file in a data directory.
+pub(crate) const STORE_FILE: &str = "regatta.db";
+
+/// The daemon's unix socket in a data directory.
+pub(crate) const SOCKET_FILE: &str = "daemon.sock";
+
+/// Opens the ports of the engine, and returns them with the engine's settings.
+pub(crate) fn open_ports(
+    data_dir: &Path,
+    tools: ToolServer,
+) -> Result<(Ports, EngineSettings), CommandError> {
+    let exe = std::env::current_exe().map_err(|it| {
+        command_error(
+            "io",
+            format!("could not find the path of this program: {it}"),
+            "call regatta by its full path",
+        )
+    })?;
+    check_store_not_lost(data_dir)?;
+    let store = SqliteStore::open(&data_dir.join(STORE_FILE)).map_err(store_error)?;
+    let agents = AgentsAdapter::new(data_dir.to_owned(), exe)
+        .with_relay(&tools.url, data_dir.join(SOCKET_FILE));
+    // This daemon runs no check yet, so every directory of a check belongs to an earlier daemon.
+    if let Err(error) = agents.sweep_checks() {
+        tracing::warn!("could not remove the directories of earlier checks: {error}");
+    }
+    let ports = Ports {
+        store: Box::new(store),
+        git: Arc::new(GitAdapter::new(data_dir.to_owned())),
+        agents: Arc::new(agents),
+        clock: Arc::new(MachineClock),
+    };
+    let attempt_env = attempt_env();
+    let redact = RedactFn(Arc::new(redact));
+    let settings = EngineSettings {
+        attempt_env,
+        data_dir: Some(data_dir.to_owned()),
+        redactor: redact,
+        parse_checks: Some(crate::settings::parse_checks),
+        tool_server: Some(tools),
+        prices: crate::settings::load_prices()?,
+        ..EngineSettings::default()
+    };
+    Ok((ports, settings))
+}
+
+/// Variables by which an agent's program finds its login and its tools.
+pub(crate) const ATTEMPT_VARIABLES: [&str; 5] =
+    ["HOME", "CARGO_HOME", "RUSTUP_HOME", "GOPATH", "NVM_DIR"];
+
+/// Returns these variables of the user's environment. Programs get no other variable of it (S3).
+pub(crate) fn attempt_env() -> Vec<(String, String)> {
+    ATTEMPT_VARIABLES
+        .iter()
+        .filter_map(|it| Some(((*it).to_owned(), std::env::var(it).ok()?)))
+        .collect()
+}
+
+/// The adapters for version control and for programs.
+pub(crate) type RunnerAdapters = (Arc<dyn Git>, Arc<dyn Agents>);
+
+/// Returns the adapters of a runner.
+pub(crate) fn runner_adapters(data_dir: &Path) -> Result<RunnerAdapters, CommandError> {
+    let exe = std::env::current_exe().map_err(|it| {
+        command_error(
+            "io",
+            format!("could not find the path of this program: {it}"),
+            "call regatta by its full path",
+        )
+    })?;
+    let fence = Duration::from_millis(regatta_core::runner::SELF_FENCE_TIMEOUT_MS);
+    let agents = AgentsAdapter::new(data_dir.to_owned(), exe)
+        .with_contact_deadline(data_dir.join(CONTACT_FILE), fence);
+    Ok((Arc::new(git_adapter(data_dir)), Arc::new(agents)))
+}
+
+/// The contact file of a runner. Shims stop their programs when it is not written for too long.
+const CONTACT_FILE: &str = "leash";
+
+/// Writes the contact file after contact with the daemon, so that the programs of this runner
+/// keep running.
+pub(crate) fn record_contact(data_dir: &Path) {
+    if let Err(error) =
+        regatta_agents::contact_deadline::record_contact(&data_dir.join(CONTACT_FILE))
+    {
+        tracing::error!(
+            "could not write the contact file, so the programs of this runner will be stopped: \
+            {error}"
+        );
+    }
+}
+
+/// Returns the command with which a person resumes a session of an agent's program in a terminal,
+/// if it is known.
+pub(crate) fn resume_command(
+    agent: &regatta_core::agent::Agent,
+    session: &str,
+) -> Option<Vec<String>> {
+    regatta_agents::presets::preset_of_agent(agent)?.resume_command(session)
+}
+
+/// Returns the home directory of a sandboxed agent.
+pub(crate) fn agent_home(data_dir: &Path, agent: &regatta_core::ids::AgentName) -> PathBuf {
+    regatta_agents::agent_home::home_path(data_dir, agent)
+}
+
+/// Returns an error if the store is missing although repositories or workspaces of a fleet exist
+/// (D10).
+fn check_store_not_lost(data_dir: &Path) -> Result<(), CommandError> {
+    let store = data_dir.join(STORE_FILE);
+    let has = |folder: &str, end: &str| {
+        let entries = std::fs::read_dir(data_dir.join(folder))
+            .into_iter()
+            .flatten()
+            .flatten();
+        entries
+            .filter_map(|entry| entry.file_name().into_string().ok())
+            .any(|name| name.ends_with(end))
+    };
+    if store.exists() || !(has("vaults", ".git") || has("workspaces", "")) {
+        return Ok(());
+    }
+    Err(command_error(
+        "store_behind",
+        format!(
+            "the store {} is missing, but the vaults and workspaces of its fleet exist",
+            store.display()
+        ),
+        format!(
+            "restore the file together with its log, or restore a backup: regatta restore FILE; \
+            to start over, move {} away",
+            data_dir.display()
+        ),
+    ))
+}
+
+/// Returns the attempts that have records in this data directory.
+pub(crate) fn recorded_attempts(data_dir: &Path) -> Vec<AttemptId> {
+    let entries = std::fs::read_dir(data_dir.join("attempts"))
+        .into_iter()
+        .flatten()
+        .flatten();
+    entries
+        .filter_map(|it| it.file_name().to_str()?.parse().ok())
+        .collect()
+}
+
+/// How long the journals of ended attempts are kept. [`COMPRESS_JOURNALS_AFTER`] is the age at
+/// which they are compressed.
+const RECORD_RETENTION: Duration = Duration::from_secs(30 * 24 * 3600);
+const COMPRESS_JOURNALS_AFTER: Duration = Duration::from_secs(24 * 3600);
+
+/// Returns the date by which the age of stored data is judged, in milliseconds since 1970. Without
+/// it nothing is removed.
+pub(crate) fn retention_date(data_dir: &Path) -> Option<u64> {
+    let date = regatta_engine::retention_date(data_dir, &MachineClock);
+    date.inspect_err(|error| {
+        tracing::warn!("could not store the retention date, so no old data is removed: {error}")
+    })
+    .ok()
+}
+
+/// Removes old data of ended attempts, and old records of commands.
+///
+/// Records of commands are kept until the daemon has `settled` the effects of the previous daemon,
+/// because until then it may ask how a command ended. `today_unix_ms` is the date by which ages are
+/// judged.
+pub(crate) fn prune_old_data(data_dir: &Path, settled: bool, today_unix_ms: u64) {
+    let today = UNIX_EPOCH + Duration::from_millis(today_unix_ms);
+    let agents = AgentsAdapter::new(data_dir.to_owned(), PathBuf::from("regatta"));
+    match agents.prune(RECORD_RETENTION, COMPRESS_JOURNALS_AFTER, today) {
+        Ok(it) if it.compressed.is_empty() && it.removed.is_empty() => {}
+        Ok(it) => tracing::info!(
+            "compressed {} journals and removed {}",
+            it.compressed.len(),
+            it.removed.len()
+        ),
+        Err(error) => tracing::warn!("could not remove old journals: {error}"),
+    }
+    if !settled {
+        return;
+    }
+    match agents.prune_commands(RECORD_RETENTION, today) {
+        Ok(0) => {}
+        Ok(many) => tracing::info!("removed the records of {many} commands"),
+        Err(error) => tracing::warn!("could not remove old records of commands: {error}"),
+    }
+    match regatta_engine::prune_evidence(data_dir, RECORD_RETENTION, today) {
+        Ok(0) => {}
+        Ok(many) => tracing::info!("removed the check output of {many} attempts"),
+        Err(error) => tracing::warn!("could not remove old check output: {error}"),
+    }
+}
+
+/// Returns the sandbox mechanisms of this machine, the best first, each with the reason why it does
+/// not work.
+pub(crate) fn sandbox_mechanisms() -> Vec<(String, Option<String>)> {
+    let exe = std::env::current_exe().unwrap_or_else(|_| PathBuf::from("regatta"));
+    let found = regatta_agents::sandbox::detect_mechanisms(&exe).findings;
+    let name = |it: &regatta_agents::sandbox::MechanismFinding| match &it.version {
+        Some(version) => format!("{} {version}", it.mechanism),
+        None => it.mechanism.to_string(),
+    };
+    found
+        .iter()
+        .map(|it| (name(it), it.problem.clone()))
+        .collect()
+}
+
+/// Returns version control without a daemon, for reading.
+pub(crate) fn git_adapter(data_dir: &Path) -> impl regatta_engine::ports::git::Git + use<> {
+    GitAdapter::new(data_dir.to_owned())
+}
+
+/// Returns the adapter for programs without a daemon: to test an agent, and to read journals.
+pub(crate) fn agents_adapter(
+    data_dir: &Path,
+) -> Result<impl regatta_engine::ports::agents::Agents + use<>, CommandError> {
+    let exe = std::env::current_exe().map_err(|it| {
+        command_error(
+            "io",
+            format!("could not find the path of this program: {it}"),
+            "call regatta by its full path",
+        )
+    })?;
+    Ok(AgentsAdapter::new(data_dir.to_owned(), exe))
+}
+
+/// Like [`agents`], for an agent test: its programs are stopped when the file `leash` is not
+/// written for `most`.
+pub(crate) fn agents_adapter_with_contact_deadline(
+    data_dir: &Path,
+    leash: PathBuf,
+    most: Duration,
+) -> Result<impl regatta_engine::ports::agents::Agents + use<>, CommandError> {
+    let exe = std::env::current_exe().map_err(|it| {
+        command_error(
+            "io",
+            format!("could not find the path of this program: {it}"),
+            "call regatta by its full path",
+        )
+    })?;
+    Ok(AgentsAdapter::new(data_dir.to_owned(), exe).with_contact_deadline(leash, most))
+}
+
+/// Writes a contact file.
+pub(crate) fn write_contact_file(file: &Path) -> std::io::Result<()> {
+    regatta_agents::contact_deadline::record_contact(file)
+}
+
+/// Lists the shims of this user on this machine, whatever their data directory is.
+pub(crate) fn running_shims() -> std::io::Result<Vec<RunningShim>> {
+    regatta_agents::leftovers::running_shims()
+}
+
+/// Ends every shim of a data directory, together with its program.
+pub(crate) fn end_shims_in(data_dir: &Path) -> Result<usize, String> {
+    let own = running_shims()
+        .map_err(|error| error.to_string())?
+        .into_iter();
+    let own: Vec<RunningShim> = own
+        .filter(|shim| shim.data_dir() == Some(data_dir))
+        .collect();
+    for shim in &own {
+        shim.end().map_err(|error| error.to_string())?;
+    }
+    Ok(own.len())
+}
+
+/// Removes leftovers that no daemon can find again, and returns a line about each removal.
+///
+/// Leftovers are directories of ended agent tests, shims whose directory was deleted, and empty
+/// control groups.
+pub(crate) fn sweep_strays(data_dir: &Path) -> std::io::Result<Vec<String>> {
+    let mut done = Vec::new();
+    let trials = crate::agent_test_dirs::sweep_abandoned(data_dir)?;
+    if trials > 0 {
+        done.push(format!(
+            "removed the directories of {trials} interrupted agent tests"
+        ));
+    }
+    for shim in running_shims()?.iter().filter(|shim| shim.is_abandoned()) {
+        let what = format!(
+            "the shim {} of the deleted directory {}",
+            shim.pid(),
+            shim.run_dir().display()
+        );
+        match shim.end() {
+            Ok(()) => done.push(format!("ended {what}")),
+            Err(error) => done.push(format!("could not end {what}: {error}")),
+        }
+    }
+    let groups = regatta_agents::leftovers::sweep_control_groups()?;
+    if groups > 0 {
+        done.push(format!("removed {groups} empty control groups"));
+    }
+    Ok(done)
+}
+
+/// Removes what an earlier daemon of this data directory left: everything that [`sweep_strays`]
+/// removes, and the programs of attempts that the board does not know.
+pub(crate) fn sweep_at_start(data_dir: &Path, is_live: impl Fn(AttemptId) -> bool) {
+    match sweep_strays(data_dir) {
+        Ok(done) => done.iter().for_each(|what| tracing::info!("{what}")),
+        Err(error) => tracing::warn!("could not remove leftovers of earlier processes: {error}"),
+    }
+    for shim in running_shims()
+        .into_iter()
+        .flatten()
+        .filter(|shim| shim.data_dir() == Some(data_dir))
+    {
+        let attempt = shim
+            .run_dir()
+            .file_name()
+            .and_then(|name| name.to_str())
+            .and_then(|name| name.parse().ok());
+        let Some(attempt) = attempt.filter(|attempt| !is_live(*attempt)) else {
+            continue;
+        };
+        match shim.end() {
+            Ok(()) => {
+                tracing::warn!(%attempt, "stopped the program of an attempt that the board does \
+                    not know")
+            }
+            Err(error) => {
+                tracing::error!(%attempt, "could not stop the program of an attempt that the \
+                    board does not know: {error}")
+            }
+        }
+    }
+}
+
+/// Restores a copy of a store, and returns its rows that cannot be read. The daemon must be down.
+pub(crate) fn restore_store(
+    from: &Path,
+    data_dir: &Path,
+) -> Result<Vec<UnreadableRow>, CommandError> {
+    regatta_store::restore(from, &data_dir.join(STORE_FILE)).map_err(store_error)
+}
+
+/// Converts an error of the store into an error of a command.
+pub(crate) fn store_error(error: regatta_engine::ports::store::StoreError) -> CommandError {
+    command_error(error.code, error.message, error.hint)
+}
+
+/// Removes everything that looks like a secret from a text.
+pub(crate) fn redact(text: &str) -> String {
+    regatta_agents::redact::redact_text(text)
+}

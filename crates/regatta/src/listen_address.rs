@@ -1,0 +1,232 @@
+//! Opens the addresses on which the daemon listens.
+//!
+//! The daemon always listens on loopback, for the programs of this machine. Beyond this machine it
+//! listens only over TLS, or with the flag `--insecure-listen`. The two are separate listeners:
+//! agents on this machine get the loopback address and need no certificate, and other machines see
+//! only the outside address.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+
+use regatta_server::PublicListener;
+use regatta_server::tls::Tls;
+use tokio::net::TcpListener;
+
+use crate::args::ListenArgs;
+use crate::daemon::{DataDir, write_atomically};
+use crate::output::{CommandError, command_error, usage_error};
+use crate::settings;
+
+/// The listeners of a daemon.
+pub(crate) struct BoundListeners {
+    pub(crate) tcp: TcpListener,
+    pub(crate) public_listener: Option<PublicListener>,
+}
+
+/// Opens the listeners.
+///
+/// People and programs remember the port of the last daemon. The daemon takes the same port again
+/// if it is free, unless a person chose another one.
+pub(crate) async fn bind(
+    place: &DataDir,
+    wished: &ListenArgs,
+) -> Result<BoundListeners, CommandError> {
+    let wish = ListenRequest::read(wished)?;
+    let (tcp, outside) = if wish.is_public() {
+        let tls = wish.tls()?;
+        let tcp = TcpListener::bind(wish.address)
+            .await
+            .map_err(|it| address_in_use_error(wish.address, &it))?;
+        let inner = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
+        (
+            bind_tcp(place, inner, false).await?,
+            Some(PublicListener {
+                tcp,
+                tls,
+                hosts: wish.hosts,
+            }),
+        )
+    } else {
+        (bind_tcp(place, wish.address, wish.is_chosen).await?, None)
+    };
+    if let Ok(address) = tcp.local_addr()
+        && let Err(error) = write_atomically(&place.port_path(), &format!("{}\n", address.port()))
+    {
+        tracing::warn!("could not store the port for the next start: {error}");
+    }
+    Ok(BoundListeners {
+        tcp,
+        public_listener: outside,
+    })
+}
+
+/// Returns the URL for people on other machines.
+pub(crate) fn public_url(outside: &PublicListener) -> Option<String> {
+    let address = outside.tcp.local_addr().ok()?;
+    let scheme = if outside.tls.is_some() {
+        "https"
+    } else {
+        "http"
+    };
+    let host = outside
+        .hosts
+        .first()
+        .map_or(address.ip().to_string(), Clone::clone);
+    let host = if host.contains(':') && !host.starts_with('[') {
+        format!("[{host}]")
+    } else {
+        host
+    };
+    Some(format!("{scheme}://{host}:{}/", address.port()))
+}
+
+/// The requested address and TLS files, from flags, environment and settings.
+struct ListenRequest {
+    address: SocketAddr,
+    /// Whether a person chose the address, so that it is not the default.
+    is_chosen: bool,
+    certificate: Option<PathBuf>,
+    key: Option<PathBuf>,
+    hosts: Vec<String>,
+    is_insecure: bool,
+}
+
+impl ListenRequest {
+    fn read(wished: &ListenArgs) -> Result<ListenRequest, CommandError> {
+        let all = settings::resolve_all(Path::new("/"))?;
+        let set = |name: &str| {
+            all.iter()
+                .find(|it| it.name == name && !it.value.is_empty())
+        };
+        let (wanted, chosen) = match (&wished.listen, set("daemon.listen")) {
+            (Some(text), _) => (text.clone(), true),
+            (None, Some(it)) => (it.value.clone(), it.origin != "default"),
+            (None, None) => ("127.0.0.1:0".into(), false),
+        };
+        let address: SocketAddr =
+            wanted
+                .replace("localhost", "127.0.0.1")
+                .parse()
+                .map_err(|_| {
+                    usage_error(
+                        format!("{wanted:?} is not an address to listen on"),
+                        "write it as 127.0.0.1:7777; port 0 selects a free port",
+                    )
+                })?;
+        let path = |flag: &Option<PathBuf>, name: &str| {
+            flag.clone()
+                .or_else(|| set(name).map(|it| it.value.clone().into()))
+        };
+        let named = set("daemon.hosts")
+            .map(|it| it.value.clone())
+            .unwrap_or_default();
+        let named = named
+            .split(',')
+            .map(str::trim)
+            .filter(|it| !it.is_empty())
+            .map(str::to_owned);
+        let wish = ListenRequest {
+            address,
+            is_chosen: chosen,
+            certificate: path(&wished.tls_cert, "daemon.tls_cert"),
+            key: path(&wished.tls_key, "daemon.tls_key"),
+            hosts: wished
+                .host
+                .iter()
+                .cloned()
+                .chain(named)
+                .map(|it| it.to_ascii_lowercase())
+                .collect(),
+            is_insecure: wished.insecure_listen
+                || set("daemon.insecure_listen").is_some_and(|it| it.value == "true"),
+        };
+        wish.check()?;
+        Ok(wish)
+    }
+
+    fn check(&self) -> Result<(), CommandError> {
+        if self.certificate.is_some() != self.key.is_some() {
+            return Err(usage_error(
+                "a certificate needs its key, and a key its certificate",
+                "give both: --tls-cert FILE --tls-key FILE",
+            ));
+        }
+        let plain = |it: &String| {
+            !it.is_empty()
+                && it
+                    .bytes()
+                    .all(|it| it.is_ascii_alphanumeric() || b"-.:[]".contains(&it))
+        };
+        if let Some(bad) = self.hosts.iter().find(|it| !plain(it)) {
+            return Err(usage_error(
+                format!("{bad:?} is not a host name"),
+                "write it as regatta.example.com",
+            ));
+        }
+        if !self.address.ip().is_loopback() && self.certificate.is_none() && !self.is_insecure {
+            return Err(usage_error(
+                format!(
+                    "{} is reachable from other machines, and without TLS the network could read \
+                    everything",
+                    self.address
+                ),
+                "give --tls-cert and --tls-key, listen on 127.0.0.1, or add --insecure-listen if \
+                a proxy in front provides TLS",
+            ));
+        }
+        Ok(())
+    }
+
+    fn is_public(&self) -> bool {
+        !self.address.ip().is_loopback() || self.certificate.is_some()
+    }
+
+    fn tls(&self) -> Result<Option<Tls>, CommandError> {
+        let (Some(certificate), Some(key)) = (&self.certificate, &self.key) else {
+            return Ok(None);
+        };
+        Tls::from_files(certificate, key).map(Some).map_err(|it| {
+            command_error(
+                "bad_config",
+                format!("could not set up TLS: {it}"),
+                "check that certificate and key are PEM files",
+            )
+        })
+    }
+}
+
+async fn bind_tcp(
+    place: &DataDir,
+    address: SocketAddr,
+    chosen: bool,
+) -> Result<TcpListener, CommandError> {
+    let last = std::fs::read_to_string(place.port_path())
+        .ok()
+        .and_then(|it| it.trim().parse::<u16>().ok());
+    let may_be_any = !chosen || address.port() == 0;
+    if let (true, Some(port)) = (may_be_any, last)
+        && let Ok(listener) = TcpListener::bind((address.ip(), port)).await
+    {
+        return Ok(listener);
+    }
+    match TcpListener::bind(address).await {
+        Ok(listener) => Ok(listener),
+        // Another data directory's daemon has the usual port, so any other port will do.
+        Err(_) if !chosen => TcpListener::bind((address.ip(), 0)).await.map_err(|it| {
+            command_error(
+                "io",
+                format!("could not open any port: {it}"),
+                "see what is wrong: regatta doctor",
+            )
+        }),
+        Err(error) => Err(address_in_use_error(address, &error)),
+    }
+}
+
+fn address_in_use_error(address: SocketAddr, error: &std::io::Error) -> CommandError {
+    command_error(
+        "io",
+        format!("cannot listen on {address}: {error}"),
+        "choose another port; port 0 selects a free one",
+    )
+}

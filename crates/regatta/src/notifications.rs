@@ -1,0 +1,664 @@
+//! Sends notices to people, through the command or the desktop that `[notify]` in `regatta.toml`
+//! sets.
+//!
+//! A notice is only a hint: the inbox lists everything that needs a person, whether or not a notice
+//! was sent. During quiet hours nothing is sent; when they end, one notice sums up the open items.
+//! Equal notices within a minute are sent once.
+
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use regatta_api::view::InboxView;
+use regatta_core::agent_protocol::{FailureClass, RequestContent};
+use regatta_core::board::Board;
+use regatta_core::command::Actor;
+use regatta_core::event::{Event, Recorded};
+use regatta_core::ids::{Now, ProjectName, TaskId};
+use regatta_core::inbox::InboxItem;
+use regatta_core::project::NotifySettings;
+use regatta_engine::Engine;
+use regatta_engine::ports::agents::CheckCommand;
+use serde::Serialize;
+use tokio::sync::broadcast::error::RecvError;
+
+/// Equal notices within this time are sent once.
+const DUPLICATE_INTERVAL: Duration = Duration::from_secs(60);
+/// How long the command that sends a notice may take.
+const SEND_TIMEOUT: Duration = Duration::from_secs(20);
+/// How often to check whether quiet hours have ended.
+const QUIET_HOURS_CHECK_INTERVAL: Duration = Duration::from_secs(15);
+
+/// The content of a notice.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+struct Notification {
+    project: ProjectName,
+    /// permission, question, escalated, review, needs_you, failed, landing, stuck, budget,
+    /// credential, back or quiet.
+    kind: &'static str,
+    title: String,
+    body: String,
+    /// The command that deals with the item.
+    action: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    task: Option<TaskId>,
+    /// The number of items that the notice stands for.
+    count: usize,
+}
+
+/// Returns the notice for an event of one project, if the event deserves one.
+fn from_event(event: &Event, board: &Board) -> Option<Notification> {
+    let of_task = |id: &TaskId| {
+        board
+            .tasks
+            .get(id)
+            .map(|it| (it.project.clone(), it.subject.clone()))
+    };
+    let about = |kind, id: &TaskId, reason: &str, action: String| {
+        let (project, subject) = of_task(id)?;
+        let body = format!("{subject}: {}", reason.lines().next().unwrap_or_default());
+        Some(Notification {
+            project,
+            kind,
+            title: format!("{id} - {}", kind_label(kind)),
+            body,
+            action,
+            task: Some(*id),
+            count: 1,
+        })
+    };
+    match event {
+        // A request that a policy rule answered at once needs no person.
+        Event::ApprovalAsked(it)
+            if board
+                .approvals
+                .get(&it.approval().id)
+                .is_some_and(|it| it.is_open()) =>
+        {
+            let it = it.approval();
+            let (kind, action) = match it.request.content {
+                RequestContent::Permission { .. } => {
+                    ("permission", format!("regatta allow {}", it.id))
+                }
+                RequestContent::Question { .. } => {
+                    ("question", format!("regatta answer {} …", it.id))
+                }
+            };
+            Some(Notification {
+                project: it.project.clone(),
+                kind,
+                title: format!("{} {} - {}", it.task, it.agent, kind_label(kind)),
+                body: it.subject(),
+                action,
+                task: Some(it.task),
+                count: 1,
+            })
+        }
+        Event::TaskNeedsHuman(it) => about(
+            "needs_you",
+            it.task(),
+            it.reason(),
+            format!("regatta why {}", it.task()),
+        ),
+        Event::TaskFailed(it) => {
+            let task = board.failed.get(it.task())?;
+            let body = format!(
+                "{}: {}",
+                task.subject,
+                it.reason().lines().next().unwrap_or_default()
+            );
+            Some(Notification {
+                project: task.project.clone(),
+                kind: "failed",
+                title: format!("{} - failed", task.id),
+                body,
+                action: format!("regatta why {}", task.id),
+                task: Some(task.id),
+                count: 1,
+            })
+        }
+        Event::AttemptQuiet(it) if it.since_wall().is_some() => {
+            let attempt = board.attempts.get(it.attempt())?;
+            let reason = format!(
+                "{} ({}) has shown no activity for a long time",
+                attempt.id, attempt.agent
+            );
+            about(
+                "stuck",
+                &attempt.task,
+                &reason,
+                format!("regatta logs {}", attempt.id),
+            )
+        }
+        Event::LandingHeld(it) => {
+            // Only the first time, because a held landing is tried again and again.
+            let landing = board.landings.get(it.landing())?;
+            let first = landing.hold_count.as_ref().is_some_and(|it| it.times == 1);
+            let about = || {
+                about(
+                    "landing",
+                    &landing.task,
+                    it.reason(),
+                    format!("regatta land {}", landing.task),
+                )
+            };
+            first.then(about).flatten()
+        }
+        Event::TaskInReview(it) => about(
+            "review",
+            it.task(),
+            it.reason(),
+            format!("regatta diff {}", it.task()),
+        ),
+        Event::ApprovalEscalated(it) => {
+            // The person who snoozed the request knows about it.
+            let it = board
+                .approvals
+                .get(it.approval())
+                .filter(|it| it.snoozed.is_none())?;
+            let body = format!("waiting for a long time: {}", it.subject());
+            let (title, action) = (
+                format!("{} {} - still waiting for an answer", it.task, it.agent),
+                format!("regatta show {}", it.task),
+            );
+            let (project, task) = (it.project.clone(), Some(it.task));
+            Some(Notification {
+                project,
+                kind: "escalated",
+                title,
+                body,
+                action,
+                task,
+                count: 1,
+            })
+        }
+        _ => None,
+    }
+}
+
+/// Returns the notices for an item whose snooze has ended, unless the item is settled.
+fn for_ended_snooze(item: &InboxItem, board: &Board, now: Now) -> Vec<Notification> {
+    let Some(it) = InboxView::list(board, None, now)
+        .into_iter()
+        .find(|it| it.id == item.to_string())
+    else {
+        return vec![]; // the item was settled in the meantime
+    };
+    let title = format!("{} - {} is back", it.id, it.kind);
+    let action = it
+        .ways
+        .first()
+        .map_or_else(|| "regatta inbox".to_owned(), |it| it.line.clone());
+    match it.project {
+        Some(project) => {
+            let body = it.subject.lines().next().unwrap_or_default().to_owned();
+            vec![Notification {
+                project,
+                kind: "back",
+                title,
+                body,
+                action,
+                task: it.task,
+                count: 1,
+            }]
+        }
+        None => for_every_project(board, ("back", title, &it.subject, action)),
+    }
+}
+
+/// Returns the notices for an event. An event about the whole fleet gives one notice per project.
+fn for_recorded(recorded: &Recorded, board: &Board, now: Now) -> Vec<Notification> {
+    let event = &recorded.event;
+    let (kind, title, body, action) = match event {
+        Event::InboxSnoozed(it) if it.snooze().is_none() && recorded.by == Actor::Regatta => {
+            return for_ended_snooze(it.item(), board, now);
+        }
+        Event::BudgetWarned(it) => (
+            "budget",
+            format!("{} - budget", it.scope()),
+            it.text().clone(),
+            "regatta budget list".to_owned(),
+        ),
+        Event::ProviderParked(it) if it.parked().deadline_fleet_ms.is_none() => {
+            let it = it.parked();
+            if let Some(bridge) = it.name.strip_prefix("bridge:") {
+                let title = format!("{bridge} - sign-in refused");
+                return for_every_project(
+                    board,
+                    (
+                        "credential",
+                        title,
+                        &it.reason,
+                        "regatta bridge test".into(),
+                    ),
+                );
+            }
+            let agent = it.name.strip_prefix("agent:").unwrap_or(&it.name);
+            let kind = if it.class == FailureClass::Auth {
+                "credential"
+            } else {
+                "setup"
+            };
+            (
+                kind,
+                format!("{agent} - cannot work"),
+                it.reason.clone(),
+                format!("regatta resume {agent}"),
+            )
+        }
+        _ => return from_event(event, board).into_iter().collect(),
+    };
+    for_every_project(board, (kind, title, &body, action))
+}
+
+/// Returns the same notice for every project.
+fn for_every_project(
+    board: &Board,
+    (kind, title, body, action): (&'static str, String, &str, String),
+) -> Vec<Notification> {
+    let body = body.lines().next().unwrap_or_default().to_owned();
+    let notice = |project: &ProjectName| Notification {
+        project: project.clone(),
+        kind,
+        title: title.clone(),
+        body: body.clone(),
+        action: action.clone(),
+        task: None,
+        count: 1,
+    };
+    board.projects.keys().map(notice).collect()
+}
+
+fn kind_label(kind: &str) -> &str {
+    if kind == "needs_you" {
+        "needs you"
+    } else {
+        kind
+    }
+}
+
+/// Quiet hours, in minutes of the day. They may span midnight.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct QuietHours {
+    start_minute: u32,
+    end_minute: u32,
+}
+
+impl QuietHours {
+    /// Parses a range such as `22:00-07:00`.
+    pub(crate) fn parse(text: &str) -> Option<QuietHours> {
+        let minute = |text: &str| {
+            let (hours, minutes) = text.trim().split_once(':')?;
+            let two = |it: &str| {
+                it.parse::<u32>()
+                    .ok()
+                    .filter(|_| (1..=2).contains(&it.len()))
+            };
+            let (hours, minutes) = (two(hours)?, two(minutes)?);
+            (hours < 24 && minutes < 60).then_some(hours * 60 + minutes)
+        };
+        let (from, to) = text.split_once('-')?;
+        let (from, to) = (minute(from)?, minute(to)?);
+        (from != to).then_some(QuietHours {
+            start_minute: from,
+            end_minute: to,
+        })
+    }
+
+    fn contains(self, minute: u32) -> bool {
+        match self.start_minute < self.end_minute {
+            true => (self.start_minute..self.end_minute).contains(&minute),
+            false => minute >= self.start_minute || minute < self.end_minute,
+        }
+    }
+}
+
+/// Returns the current minute of the day in the machine's time zone.
+fn current_minute() -> u32 {
+    let now = jiff::Zoned::now();
+    u32::try_from(i32::from(now.hour()) * 60 + i32::from(now.minute())).unwrap_or(0)
+}
+
+/// Remembers sent notices, and the projects with notices held back by quiet hours.
+#[derive(Default)]
+struct NotificationFilter {
+    /// When each notice was last sent, by project and text.
+    last_sent: BTreeMap<(ProjectName, String), std::time::Instant>,
+    /// The projects for which quiet hours held something back.
+    held_projects: BTreeSet<ProjectName>,
+}
+
+impl NotificationFilter {
+    /// Returns the notice if it is to be sent now.
+    fn admit(
+        &mut self,
+        notice: Notification,
+        quiet: bool,
+        now: std::time::Instant,
+    ) -> Option<Notification> {
+        if quiet {
+            self.held_projects.insert(notice.project);
+            return None;
+        }
+        self.last_sent
+            .retain(|_, it| now.duration_since(*it) < DUPLICATE_INTERVAL);
+        match self.last_sent.entry((
+            notice.project.clone(),
+            format!("{} {}", notice.kind, notice.body),
+        )) {
+            Entry::Occupied(_) => None,
+            Entry::Vacant(it) => {
+                it.insert(now);
+                Some(notice)
+            }
+        }
+    }
+
+    /// Returns one notice about all open items after quiet hours. Items that were settled in the
+    /// meantime are left out.
+    fn summary_after_quiet_hours(
+        &mut self,
+        project: &ProjectName,
+        board: &Board,
+        now: Now,
+    ) -> Option<Notification> {
+        if !self.held_projects.remove(project) {
+            return None;
+        }
+        let open = InboxView::list(board, Some(project), now)
+            .into_iter()
+            .filter(InboxView::is_shown);
+        let open: Vec<String> = open.map(|it| format!("{} {}", it.id, it.subject)).collect();
+        let first = open.first()?.clone();
+        let more = if open.len() > 1 {
+            format!(" and {} more", open.len() - 1)
+        } else {
+            String::new()
+        };
+        Some(Notification {
+            project: project.clone(),
+            kind: "quiet",
+            title: format!("{project} - {} open after the quiet hours", open.len()),
+            body: format!("{first}{more}"),
+            action: "regatta inbox".into(),
+            task: None,
+            count: open.len(),
+        })
+    }
+}
+
+/// Sends notices until the daemon ends.
+pub(crate) async fn send_notifications(engine: Engine) {
+    let (mut events, mut desk) = (engine.subscribe_events(), NotificationFilter::default());
+    // A previous daemon may have held notices back, so assume that every project in quiet hours has
+    // some.
+    let board = engine.board();
+    for project in board.projects.keys() {
+        let quiet = notify_settings(&board, project)
+            .and_then(|it| it.quiet)
+            .as_deref()
+            .and_then(QuietHours::parse);
+        if quiet.is_some_and(|it| it.contains(current_minute())) {
+            desk.held_projects.insert(project.clone());
+        }
+    }
+    let mut round = tokio::time::interval(QUIET_HOURS_CHECK_INTERVAL);
+    loop {
+        tokio::select! {
+            batch = events.recv() => match batch {
+                Ok(batch) => {
+                    let board = engine.board();
+                    for notice in batch.iter().flat_map(|it| for_recorded(it, &board, engine.now())) {
+                        let Some(notify) = notify_settings(&board, &notice.project) else { continue };
+                        let quiet = notify.quiet.as_deref().and_then(QuietHours::parse);
+                        let quiet = quiet.is_some_and(|it| it.contains(current_minute()));
+                        if let Some(notice) = desk.admit(notice, quiet, std::time::Instant::now()) {
+                            run_commands(&engine, &notify, notice);
+                        }
+                    }
+                }
+                // Events were skipped, but the inbox has everything that needs a person.
+                Err(RecvError::Lagged(many)) => tracing::warn!("skipped {many} events without \
+                    sending notices, because they came too fast"),
+                Err(RecvError::Closed) => return,
+            },
+            _ = round.tick() => {
+                let board = engine.board();
+                let held: Vec<ProjectName> = desk.held_projects.iter().cloned().collect();
+                for project in held {
+                    let Some(notify) = notify_settings(&board, &project) else { continue };
+                    let quiet = notify.quiet.as_deref().and_then(QuietHours::parse);
+                    if quiet.is_some_and(|it| it.contains(current_minute())) {
+                        continue;
+                    }
+                    if let Some(notice) = desk.summary_after_quiet_hours(&project, &board, engine.now()) {
+                        run_commands(&engine, &notify, notice);
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn notify_settings(board: &Board, project: &ProjectName) -> Option<NotifySettings> {
+    let notify = &board.projects.get(project)?.settings.notify;
+    (notify.command.is_some() || notify.desktop).then(|| notify.clone())
+}
+
+/// Starts the commands of a notice in the background.
+fn run_commands(engine: &Engine, notify: &NotifySettings, mut notice: Notification) {
+    (notice.title, notice.body) = (engine.redact(&notice.title), engine.redact(&notice.body));
+    let agents = engine.agents().clone();
+    let lines: Vec<String> = notify
+        .command
+        .iter()
+        .cloned()
+        .chain(notify.desktop.then(|| desktop_command(&notice)))
+        .collect();
+    let Ok(json) = serde_json::to_string(&notice) else {
+        return;
+    };
+    tokio::task::spawn_blocking(move || {
+        for command in lines {
+            let mut env = vec![
+                ("REGATTA_NOTICE".to_owned(), json.clone()),
+                ("REGATTA_NOTICE_TITLE".to_owned(), notice.title.clone()),
+                ("REGATTA_NOTICE_BODY".to_owned(), notice.body.clone()),
+            ];
+            // The connection to the desktop of the user who started the daemon.
+            let way = [
+                "DBUS_SESSION_BUS_ADDRESS",
+                "DISPLAY",
+                "WAYLAND_DISPLAY",
+                "XDG_RUNTIME_DIR",
+            ];
+            env.extend(
+                way.iter()
+                    .filter_map(|it| Some(((*it).to_owned(), std::env::var(it).ok()?))),
+            );
+            let dir = std::env::temp_dir();
+            let check = CheckCommand {
+                command,
+                dir,
+                env,
+                timeout: SEND_TIMEOUT,
+                once_name: None,
+                sandbox: None,
+            };
+            match agents.run_check(&check) {
+                Ok(it) if it.passed() => {}
+                Ok(it) => tracing::warn!(
+                    "could not send the notice \"{}\": {}",
+                    notice.title,
+                    it.output.trim_end()
+                ),
+                Err(it) => tracing::warn!(
+                    "could not send the notice \"{}\": {}",
+                    notice.title,
+                    it.message
+                ),
+            }
+        }
+    });
+}
+
+/// Returns the command for a desktop notice. Texts are passed as variables, so that text from an
+/// agent never becomes part of a command (S7).
+fn desktop_command(_notice: &Notification) -> String {
+    if cfg!(target_os = "macos") {
+        r#"osascript -e 'display notification (system attribute "REGATTA_NOTICE_BODY") with title (system attribute "REGATTA_NOTICE_TITLE")'"#.into()
+    } else {
+        r#"notify-send --app-name=regatta -- "$REGATTA_NOTICE_TITLE" "$REGATTA_NOTICE_BODY""#.into()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use regatta_core::board::Row;
+
+    #[test]
+    fn quiet_hours_may_span_midnight() {
+        let night = QuietHours::parse("22:00-07:00").unwrap();
+        let at = |hour: u32, minute: u32| hour * 60 + minute;
+        for (minute, quiet) in [
+            (at(21, 59), false),
+            (at(22, 0), true),
+            (at(0, 0), true),
+            (at(6, 59), true),
+            (at(7, 0), false),
+        ] {
+            assert_eq!(night.contains(minute), quiet, "{minute}");
+        }
+        let noon = QuietHours::parse("12:00-13:30").unwrap();
+        assert!(
+            noon.contains(at(12, 0))
+                && noon.contains(at(13, 29))
+                && !noon.contains(at(13, 30))
+                && !noon.contains(at(11, 59))
+        );
+        for bad in [
+            "",
+            "22:00",
+            "22-07",
+            "24:00-07:00",
+            "22:60-07:00",
+            "07:00-07:00",
+            "a:b-c:d",
+            "22:00-07:00-08:00",
+        ] {
+            assert_eq!(QuietHours::parse(bad), None, "{bad}");
+        }
+    }
+
+    fn notification(body: &str) -> Notification {
+        Notification {
+            project: ProjectName::new("shop").unwrap(),
+            kind: "permission",
+            title: "T1 bob - permission".into(),
+            body: body.into(),
+            action: "regatta allow Q1".into(),
+            task: None,
+            count: 1,
+        }
+    }
+
+    /// Equal notices within a minute are sent once. In quiet hours nothing is sent, and the project
+    /// is remembered.
+    #[test]
+    fn equal_notices_are_sent_once_and_quiet_hours_hold_them_back() {
+        let (mut desk, now) = (NotificationFilter::default(), std::time::Instant::now());
+        assert!(
+            desk.admit(notification("npm install"), false, now)
+                .is_some()
+        );
+        assert!(
+            desk.admit(
+                notification("npm install"),
+                false,
+                now + Duration::from_secs(59)
+            )
+            .is_none()
+        );
+        assert!(desk.admit(notification("cargo test"), false, now).is_some());
+        assert!(
+            desk.admit(
+                notification("npm install"),
+                false,
+                now + Duration::from_secs(61)
+            )
+            .is_some()
+        );
+        assert!(desk.admit(notification("make all"), true, now).is_none());
+        let shop = ProjectName::new("shop").unwrap();
+        assert!(desk.held_projects.contains(&shop));
+        // Everything was settled in the meantime, so nothing is sent.
+        assert_eq!(
+            desk.summary_after_quiet_hours(&shop, &Board::default(), Now::default()),
+            None
+        );
+        assert!(desk.held_projects.is_empty());
+    }
+
+    /// After quiet hours one notice sums up the project's open items, without snoozed ones and
+    /// those of other projects.
+    #[test]
+    fn one_notice_after_quiet_hours_sums_up_open_items() {
+        let task = |id: u64, project: &str, snoozed: bool| {
+            let mut it = serde_json::json!({
+                "id": format!("T{id}"), "project": project, "subject": format!("Task {id}"), "description": "",
+                "issue_type": "chore", "files": [], "blocked_by": [], "priority": 2, "expects": "report", "wave": 0,
+                "validation": { "files_exist": [], "content_check": [], "lint": [], "tests": [] }, "failures": 0,
+                "status": "needs_human", "progress": "", "created_wall": 1, "updated_wall": 1,
+            });
+            if snoozed {
+                it["snoozed"] = serde_json::json!({ "until_at": 99, "until_wall": 99 });
+            }
+            Row::Task(serde_json::from_value(it).unwrap())
+        };
+        let told = |rows: Vec<Row>| {
+            let (shop, mut desk) = (
+                ProjectName::new("shop").unwrap(),
+                NotificationFilter::default(),
+            );
+            desk.held_projects.insert(shop.clone());
+            let told = desk.summary_after_quiet_hours(
+                &shop,
+                &Board::from_rows(rows.clone()),
+                Now::default(),
+            );
+            assert_eq!(
+                desk.summary_after_quiet_hours(&shop, &Board::from_rows(rows), Now::default()),
+                None,
+                "the notice is sent once"
+            );
+            told.map(|it| (it.title, it.body, it.count))
+        };
+        let waited = |count: usize| format!("shop - {count} open after the quiet hours");
+        let one = vec![
+            task(1, "shop", false),
+            task(2, "shop", true),
+            task(3, "other", false),
+        ];
+        assert_eq!(told(one.clone()), Some((waited(1), "T1 Task 1".into(), 1)));
+        let three = [one, vec![task(4, "shop", false), task(5, "shop", false)]].concat();
+        assert_eq!(
+            told(three),
+            Some((waited(3), "T1 Task 1 and 2 more".into(), 3))
+        );
+        assert_eq!(
+            told(vec![task(2, "shop", true), task(3, "other", false)]),
+            None
+        );
+    }
+
+    /// S7: text from an agent never becomes part of a command.
+    #[test]
+    fn s7_text_from_an_agent_is_not_part_of_the_command() {
+        let line = desktop_command(&notification("$(touch /tmp/owned) \"; rm -rf /"));
+        assert!(
+            !line.contains("owned") && !line.contains("rm -rf"),
+            "{line}"
+        );
+    }
+}

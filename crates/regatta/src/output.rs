@@ -1,0 +1,639 @@
+//! Output of commands.
+//!
+//! Answers go to standard output, everything else to standard error. With `--json` an answer is one
+//! JSON object. Errors state what happened, why, and the command to type next. This module also
+//! lays out tables and makes text from elsewhere safe for a terminal; it does not decide what to
+//! print.
+
+use std::io::{IsTerminal, Write};
+use std::process::ExitCode;
+
+use regatta_api::Problem;
+pub(crate) use regatta_api::view::short_duration;
+use serde::Serialize;
+use serde_json::value::RawValue;
+
+/// The output settings of one command.
+#[derive(Clone, Debug)]
+pub(crate) struct Output {
+    pub(crate) is_json: bool,
+    pub(crate) quiet_level: u8,
+    pub(crate) has_colour: bool,
+    pub(crate) has_hints: bool,
+    pub(crate) is_unicode: bool,
+    /// The pager for long answers, if one is used.
+    pub(crate) pager: Option<String>,
+}
+
+/// The error of a command. Every command of the CLI returns this type.
+#[derive(Debug)]
+pub(crate) enum CommandError {
+    /// An error message for people and programs.
+    Problem(Box<Problem>),
+    /// An exit code; everything to print was already printed.
+    Exit(u8),
+}
+
+impl CommandError {
+    /// Returns the error's message for a log.
+    pub(crate) fn message(&self) -> String {
+        match self {
+            CommandError::Problem(problem) => problem.message.clone(),
+            CommandError::Exit(code) => format!("ended with exit code {code}"),
+        }
+    }
+}
+
+impl From<Problem> for CommandError {
+    fn from(it: Problem) -> CommandError {
+        CommandError::Problem(Box::new(it))
+    }
+}
+
+/// Returns an error that did not come from the daemon.
+pub(crate) fn command_error(
+    code: &str,
+    message: impl Into<String>,
+    hint: impl Into<String>,
+) -> CommandError {
+    Problem::new(500, code, message, hint).into()
+}
+
+/// Returns an error about the arguments of the command: exit code 2.
+pub(crate) fn usage_error(message: impl Into<String>, hint: impl Into<String>) -> CommandError {
+    Problem::new(400, "usage", message, hint).into()
+}
+
+pub(crate) type CommandResult = Result<(), CommandError>;
+
+impl Output {
+    /// Prints an answer: as JSON with `--json`, otherwise as `text` formats it. `next` lists
+    /// commands that make sense now.
+    pub(crate) fn print_answer<T: Serialize>(
+        &self,
+        kind: &str,
+        data: &T,
+        next: &[String],
+        text: impl FnOnce(&Output) -> String,
+    ) -> CommandResult {
+        let json = if self.is_json {
+            Some(serde_json::value::to_raw_value(data))
+        } else {
+            None
+        };
+        self.print_answer_text(kind, json, next, Box::new(text))
+    }
+
+    /// The part of [`Output::print_answer`] that is not generic, so that it is compiled once.
+    fn print_answer_text(
+        &self,
+        kind: &str,
+        json: Option<serde_json::Result<Box<RawValue>>>,
+        next: &[String],
+        text: Box<dyn FnOnce(&Output) -> String + '_>,
+    ) -> CommandResult {
+        if let Some(data) = json {
+            #[derive(Serialize)]
+            struct Envelope<'a> {
+                v: u32,
+                kind: &'a str,
+                data: &'a RawValue,
+                #[serde(skip_serializing_if = "<[String]>::is_empty")]
+                next: &'a [String],
+            }
+            let line = data
+                .and_then(|data| {
+                    serde_json::to_string(&Envelope {
+                        v: 1,
+                        kind,
+                        data: &data,
+                        next,
+                    })
+                })
+                .map_err(|error| command_error("bug", error.to_string(), "please report this"))?;
+            return self.print(&format!("{line}\n"));
+        }
+        if self.quiet_level >= 2 {
+            return Ok(());
+        }
+        let text = self.fold_to_ascii(text(self));
+        if !self
+            .pager
+            .as_ref()
+            .is_some_and(|it| crate::pager::show_in_pager(it, &text))
+        {
+            self.print(&text)?;
+        }
+        if self.has_hints && self.quiet_level == 0 && !next.is_empty() {
+            self.print_note(&format!("next: {}", next.join(" · ")));
+        }
+        Ok(())
+    }
+
+    /// Returns the same settings with a pager, if the output is a terminal and a pager is
+    /// available.
+    pub(crate) fn with_pager(&self) -> Output {
+        let wanted = is_stdout_watched() && !self.is_json && self.quiet_level < 2;
+        let pager = wanted
+            .then(|| {
+                crate::pager::choose_pager(|it| std::env::var_os(it), crate::pager::is_installed)
+            })
+            .flatten();
+        Output {
+            pager,
+            ..self.clone()
+        }
+    }
+
+    /// Writes to standard output. If the reader has closed the pipe, the command ends without an
+    /// error.
+    pub(crate) fn print(&self, text: &str) -> CommandResult {
+        let mut stdout = std::io::stdout().lock();
+        match stdout
+            .write_all(text.as_bytes())
+            .and_then(|()| stdout.flush())
+        {
+            Ok(()) => Ok(()),
+            Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => {
+                Err(CommandError::Exit(0))
+            }
+            Err(error) => Err(command_error(
+                "io",
+                format!("could not print the answer: {error}"),
+                "check where the output goes",
+            )),
+        }
+    }
+
+    /// Prints a remark beside the answer, on standard error.
+    pub(crate) fn print_note(&self, text: &str) {
+        if self.quiet_level == 0 && !self.is_json {
+            // If even standard error is closed, nothing can be done.
+            let _gone = writeln!(std::io::stderr(), "{}", self.fold_to_ascii(text.to_owned()));
+        }
+    }
+
+    /// Replaces our own symbols by ASCII where the locale is not Unicode.
+    fn fold_to_ascii(&self, text: String) -> String {
+        if self.is_unicode || text.is_ascii() {
+            return text;
+        }
+        let mut plain = String::with_capacity(text.len());
+        for it in text.chars() {
+            match it {
+                '·' => plain.push('|'),
+                '→' => plain.push_str("->"),
+                '…' => plain.push_str("..."),
+                '✓' => plain.push('+'),
+                '✕' => plain.push('x'),
+                other => plain.push(other),
+            }
+        }
+        plain
+    }
+
+    /// Prints the error of a command and returns its exit code.
+    pub(crate) fn finish(&self, said: CommandResult) -> ExitCode {
+        match said {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(CommandError::Exit(code)) => ExitCode::from(code),
+            Err(CommandError::Problem(problem)) => {
+                let code = problem.exit_code();
+                let text = if self.is_json {
+                    json_error(&problem)
+                } else {
+                    self.fold_to_ascii(self.format_error(&problem))
+                };
+                if self.is_json || self.quiet_level < 2 {
+                    let _gone = write!(std::io::stderr(), "{text}");
+                }
+                ExitCode::from(code)
+            }
+        }
+    }
+
+    fn format_error(&self, problem: &Problem) -> String {
+        let mut text = format!("{} {}\n", self.paint("error:", "31;1"), problem.message);
+        if !problem.hint.is_empty() {
+            // Align further hints below the first.
+            let hint = problem.hint.lines().collect::<Vec<_>>().join("\n       ");
+            text += &format!("  {} {hint}\n", self.paint("hint", "36"));
+        }
+        text
+    }
+
+    /// Colours a word, if colours are enabled.
+    pub(crate) fn paint(&self, word: &str, style: &str) -> String {
+        if self.has_colour {
+            format!("\x1b[{style}m{word}\x1b[0m")
+        } else {
+            word.to_owned()
+        }
+    }
+
+    /// Formats a state with its glyph and colour.
+    pub(crate) fn format_state(&self, word: &str) -> String {
+        let (glyph, style) = self.state_style(word);
+        self.paint(&format!("{glyph} {word}"), style)
+    }
+
+    /// Returns the glyph and the colour of a state.
+    pub(crate) fn state_style(&self, word: &str) -> (&'static str, &'static str) {
+        let (glyph, plain, style) = match word {
+            "working" | "busy" => ("▶", ">", "34"),
+            "waiting" | "backlog" => ("‖", "=", "33"),
+            "needs you" => ("!", "!", "35;1"),
+            "review" => ("◇", "?", "36"),
+            "landing" => ("⇢", "-", "36"),
+            "landed" | "done" => ("✓", "+", "32"),
+            "failed" | "cancelled" => ("✕", "x", "31"),
+            _ => ("·", ".", "2"),
+        };
+        (if self.is_unicode { glyph } else { plain }, style)
+    }
+}
+
+/// Formats an error as the JSON object that `--json` prints on standard error.
+pub(crate) fn json_error(problem: &Problem) -> String {
+    #[derive(Serialize)]
+    struct Envelope<'a> {
+        v: u32,
+        error: Body<'a>,
+    }
+    #[derive(Serialize)]
+    struct Body<'a> {
+        code: &'a str,
+        message: &'a str,
+        hint: &'a str,
+        retryable: bool,
+        #[serde(rename = "ref", skip_serializing_if = "Option::is_none")]
+        about: Option<&'a str>,
+    }
+    let body = Body {
+        code: &problem.code,
+        message: &problem.message,
+        hint: &problem.hint,
+        retryable: problem.retryable,
+        about: problem.about.as_deref(),
+    };
+    serde_json::to_string(&Envelope { v: 1, error: body })
+        .map(|it| it + "\n")
+        .unwrap_or_default()
+}
+
+/// Returns whether the program runs inside an agent. There are no hints, prompts or progress then.
+pub(crate) fn is_in_agent() -> bool {
+    [
+        "REGATTA_AGENT",
+        "CLAUDECODE",
+        "CODEX_SANDBOX",
+        "GEMINI_CLI",
+        "OPENCODE",
+    ]
+    .iter()
+    .any(|it| std::env::var_os(it).is_some())
+}
+
+/// Returns whether a person watches standard output.
+pub(crate) fn is_stdout_watched() -> bool {
+    std::io::stdout().is_terminal()
+        && !is_in_agent()
+        && std::env::var_os("TERM").is_none_or(|it| it != "dumb")
+}
+
+/// Formats a table. Each row is exactly one line: columns are as wide as their content, or cut to
+/// fit the window.
+pub(crate) fn format_table(rows: &[Vec<String>]) -> String {
+    format_table_for(rows, window_width())
+}
+
+/// The smallest width to which a column with longer content is cut.
+const MIN_CUT_WIDTH: usize = 12;
+
+/// The largest width of a column in a file or pipe. A longer cell is printed completely and shifts
+/// only its own row.
+const MAX_COLUMN_WIDTH: usize = 60;
+
+/// Formats a table for a window of the given width; without a window nothing is cut.
+pub(crate) fn format_table_for(rows: &[Vec<String>], window: Option<usize>) -> String {
+    let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
+    let widest = |at: usize| {
+        let cells = rows
+            .iter()
+            .filter_map(|row| row.get(at))
+            .map(|cell| display_width(cell));
+        cells
+            .filter(|cell| window.is_some() || *cell <= MAX_COLUMN_WIDTH)
+            .max()
+            .unwrap_or(0)
+    };
+    let mut widths: Vec<usize> = (0..columns).map(widest).collect();
+    if let (Some(window), Some(last)) = (window, columns.checked_sub(1)) {
+        let room = window.saturating_sub(2 * last);
+        let over = |widths: &[usize]| widths.iter().sum::<usize>().saturating_sub(room);
+        // Cut the last column first, because it has the longest text. Then cut the widest columns,
+        // then the last one again.
+        widths[last] -= over(&widths).min(widths[last].saturating_sub(MIN_CUT_WIDTH));
+        while let Some(at) = (0..last)
+            .filter(|at| widths[*at] > MIN_CUT_WIDTH)
+            .max_by_key(|at| widths[*at])
+            && over(&widths) > 0
+        {
+            widths[at] -= 1;
+        }
+        widths[last] -= over(&widths).min(widths[last]);
+    }
+    let mut text = String::new();
+    for row in rows {
+        let mut line = String::new();
+        for (at, cell) in row.iter().enumerate() {
+            let cell = if window.is_some() {
+                cut_to_width(cell, widths[at])
+            } else {
+                cell.clone()
+            };
+            line += &cell;
+            line += &" ".repeat((widths[at] + 2).saturating_sub(display_width(&cell)).max(2));
+        }
+        text += line.trim_end();
+        text.push('\n');
+    }
+    text
+}
+
+/// Returns the width of the window, if there is one.
+pub(crate) fn window_width() -> Option<usize> {
+    if !is_stdout_watched() {
+        return None; // lines for files and programs are not cut
+    }
+    std::env::var("COLUMNS")
+        .ok()
+        .and_then(|it| it.parse().ok())
+        .or_else(|| {
+            let size = rustix::termios::tcgetwinsize(std::io::stdout()).ok()?;
+            (size.ws_col > 0).then_some(usize::from(size.ws_col))
+        })
+}
+
+/// Returns the height of the window, if there is one.
+pub(crate) fn window_height() -> Option<usize> {
+    let size = rustix::termios::tcgetwinsize(std::io::stdout()).ok()?;
+    (size.ws_row > 0).then_some(usize::from(size.ws_row))
+}
+
+/// Returns the number of columns that a cell takes, without colour codes.
+pub(crate) fn display_width(cell: &str) -> usize {
+    let mut shown = 0;
+    let mut escaped = false;
+    for it in cell.chars() {
+        match (escaped, it) {
+            (false, '\x1b') => escaped = true,
+            (true, 'm') => escaped = false,
+            (true, _) => {}
+            (false, _) => shown += char_width(it),
+        }
+    }
+    shown
+}
+
+/// Returns the number of columns that a character takes in a terminal: 0, 1 or 2.
+fn char_width(it: char) -> usize {
+    if it.is_ascii() {
+        1
+    } else {
+        ratatui::text::Span::raw(it.to_string()).width()
+    }
+}
+
+/// Returns the beginning of a text that fits into `room` columns.
+pub(crate) fn prefix_of_width(text: &str, room: usize) -> String {
+    let mut taken = 0;
+    let fits = |it: &char| {
+        taken += char_width(*it);
+        taken <= room
+    };
+    text.chars().take_while(fits).collect()
+}
+
+/// Returns whether a text fits into `room` columns, without measuring all of a long text.
+fn fits_width(text: &str, room: usize) -> bool {
+    prefix_of_width(text, room).len() == text.len()
+}
+
+/// Breaks a text into lines of `room` columns, between words where possible. Text beyond `most`
+/// lines becomes an ellipsis.
+pub(crate) fn wrap(text: &str, room: usize, most: usize) -> Vec<String> {
+    let room = room.max(1);
+    let (mut lines, mut last) = (Vec::new(), String::new());
+    for word in text.split_inclusive(' ') {
+        let left = room.saturating_sub(display_width(&last));
+        if !last.is_empty() && !fits_width(word.trim_end(), left) {
+            lines.push(std::mem::take(&mut last));
+        }
+        // Break a word that is longer than a line. If not even one character fits, leave it to the
+        // terminal.
+        let mut word = word;
+        while lines.len() <= most && !fits_width(word.trim_end(), room) {
+            let part = prefix_of_width(word, room);
+            let Some(rest) = word.get(part.len()..).filter(|_| !part.is_empty()) else {
+                break;
+            };
+            lines.push(part);
+            word = rest;
+        }
+        if lines.len() > most {
+            break;
+        }
+        last.push_str(word);
+    }
+    lines.push(last);
+    if lines.len() > most {
+        lines.truncate(most);
+        if let Some(last) = lines.last_mut() {
+            *last = prefix_of_width(last.trim_end(), room - 1) + "…";
+        }
+    }
+    lines.iter().map(|it| it.trim_end().to_owned()).collect()
+}
+
+/// Returns a text with exactly `room` columns: cut with an ellipsis, or padded with spaces.
+pub(crate) fn pad_or_cut(text: &str, room: usize) -> String {
+    let text = cut_to_width(text, room);
+    let left = room.saturating_sub(display_width(&text));
+    text + &" ".repeat(left)
+}
+
+/// Cuts a cell to `room` columns, with an ellipsis if something was left out.
+pub(crate) fn cut_to_width(cell: &str, room: usize) -> String {
+    if cell.contains('\x1b') || fits_width(cell, room) {
+        return cell.to_owned(); // only states have colour codes, and they are short
+    }
+    match room {
+        0 => String::new(),
+        _ => prefix_of_width(cell, room - 1) + "…",
+    }
+}
+
+/// Formats a duration precisely: `41s`, `2m 03s`, `1h 05m`.
+pub(crate) fn format_exact_duration(ms: u64) -> String {
+    match ms / 1_000 {
+        it @ 0..60 => format!("{it}s"),
+        it @ 60..3_600 => format!("{}m {:02}s", it / 60, it % 60),
+        it @ 3_600..172_800 => format!("{}h {:02}m", it / 3_600, it / 60 % 60),
+        it => format!("{}d {:02}h", it / 86_400, it / 3_600 % 24),
+    }
+}
+
+/// Formats the time since `wall_ms`: `12s`, `4m`, `3h`, `2d`.
+pub(crate) fn format_age(wall_ms: u64) -> String {
+    let now = std::time::SystemTime::now()
+        .duration_since(std::time::UNIX_EPOCH)
+        .map_or(0, |it| it.as_millis() as u64);
+    short_duration(now.saturating_sub(wall_ms))
+}
+
+/// Makes text from elsewhere safe to print. Replaces control characters, invisible characters and
+/// characters that change the writing direction.
+pub(crate) fn sanitize(text: &str) -> String {
+    text.chars()
+        .map(|it| {
+            if it != '\n' && is_unsafe_char(it) {
+                ' '
+            } else {
+                it
+            }
+        })
+        .collect()
+}
+
+/// Makes text safe for drawing cell by cell: also replaces tabs and line ends.
+pub(crate) fn sanitize_cell(text: &str) -> String {
+    text.chars()
+        .filter(|it| *it != '\r')
+        .map(|it| if is_unsafe_char(it) { ' ' } else { it })
+        .collect()
+}
+
+/// Returns whether a terminal would obey the character, or would show something else than it is.
+fn is_unsafe_char(it: char) -> bool {
+    it.is_control()
+        || matches!(it,
+            '\u{ad}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{180e}' | '\u{200b}'..='\u{200f}'
+            | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{3164}' | '\u{fe00}'..='\u{fe0f}' | '\u{feff}'
+            | '\u{ffa0}' | '\u{fff0}'..='\u{fffb}' | '\u{e0000}'..='\u{e0fff}')
+}
+
+/// Returns the first line of a text, safe to print.
+pub(crate) fn first_line(text: &str) -> String {
+    sanitize(text.lines().next().unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_row_is_one_line_and_colours_take_no_width() {
+        let rows = vec![
+            vec!["T1".into(), "\x1b[31mred\x1b[0m".into(), "x".into()],
+            vec!["T100".into(), "longer".into(), "y".into()],
+        ];
+        let text = format_table(&rows);
+        assert_eq!(text.lines().count(), 2);
+        assert_eq!(
+            text.lines().map(display_width).collect::<Vec<_>>(),
+            [15, 15]
+        );
+        assert_eq!(sanitize("a\x1b[2Jb\u{7}"), "a [2Jb ");
+        assert_eq!(
+            sanitize("ab\u{202e}cd\u{200b}\ne"),
+            "ab cd \ne",
+            "the writing direction cannot be changed"
+        );
+    }
+
+    /// A very wide cell is printed completely and does not shift the other rows.
+    #[test]
+    fn a_wide_cell_shifts_only_its_own_row() {
+        let wide = "x".repeat(300);
+        let rows = [
+            ["T1", "short", "idle"],
+            ["T2", wide.as_str(), "busy"],
+            ["T3", "longer", "idle"],
+        ];
+        let rows: Vec<Vec<String>> = rows
+            .iter()
+            .map(|row| row.map(String::from).to_vec())
+            .collect();
+        let expected = format!("T1  short   idle\nT2  {wide}  busy\nT3  longer  idle\n");
+        assert_eq!(format_table_for(&rows, None), expected);
+        assert!(
+            format_table_for(&rows, Some(80))
+                .lines()
+                .all(|line| display_width(line) <= 80)
+        );
+    }
+
+    /// Characters that take two columns are counted as two and are never split.
+    #[test]
+    fn wide_characters_keep_columns_aligned() {
+        let rows = vec![
+            vec!["T1".into(), "日本語".into(), "x".into()],
+            vec!["T2".into(), "abcdef".into(), "y".into()],
+        ];
+        assert_eq!(format_table(&rows), "T1  日本語  x\nT2  abcdef  y\n");
+        assert_eq!((display_width("日本語"), display_width("e\u{301}")), (6, 1));
+        assert_eq!(
+            [
+                pad_or_cut("日本語", 4),
+                pad_or_cut("日本語", 8),
+                pad_or_cut("ab", 2)
+            ],
+            ["日… ", "日本語  ", "ab"]
+        );
+        assert_eq!(prefix_of_width("日本語", 3), "日");
+    }
+
+    #[test]
+    fn long_texts_wrap_between_words_and_end_with_an_ellipsis() {
+        assert_eq!(wrap("one two three", 8, 9), ["one two", "three"]);
+        assert_eq!(wrap("one two three", 8, 1), ["one two…"]);
+        assert_eq!(wrap("abcdefgh ij", 3, 9), ["abc", "def", "gh", "ij"]);
+        assert_eq!(wrap("日本語", 4, 9), ["日本", "語"]);
+        assert_eq!(wrap("", 4, 9), [""]);
+        assert_eq!(
+            wrap("日本", 1, 9),
+            ["日本"],
+            "a character that does not fit is left to the terminal"
+        );
+    }
+
+    #[test]
+    fn exact_durations_have_two_units() {
+        let spans = [0, 59_999, 123_000, 3_900_000, 180_000_000].map(format_exact_duration);
+        assert_eq!(spans, ["0s", "59s", "2m 03s", "1h 05m", "2d 02h"]);
+    }
+
+    #[test]
+    fn a_narrow_window_cuts_the_last_column_first_and_never_wraps() {
+        let row = |subject: &str, doing: &str| {
+            vec!["T1".into(), subject.into(), "-".into(), doing.into()]
+        };
+        let long = "a subject that is very much longer than the window";
+        for window in [0, 1, 10, 30, 40, 60] {
+            for line in
+                format_table_for(&[row(long, "short"), row("x", long)], Some(window)).lines()
+            {
+                assert!(display_width(line) <= window.max(23), "{window}: {line}");
+            }
+        }
+        assert_eq!(
+            format_table_for(&[row("short", long)], Some(40)),
+            "T1  short  -  a subject that is very mu…\n"
+        );
+        assert_eq!(
+            format_table_for(&[row("short", "x")], Some(40)),
+            "T1  short  -  x\n"
+        );
+    }
+}

@@ -1,0 +1,302 @@
+//! TOML and JSON as one tree in which every key and value has its position.
+//!
+//! With positions, a mistake of meaning (an unknown blocker, a path outside of the repository) is
+//! shown as exactly as a syntax error. The tree knows nothing about plans.
+
+use super::diagnostic::{Diagnostic, SourceText};
+
+/// A value and the offsets of its beginning and its end.
+#[derive(Clone, Debug)]
+pub(crate) struct SpannedValue {
+    pub(crate) start: usize,
+    pub(crate) end: usize,
+    pub(crate) value: PlanValue,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) enum PlanValue {
+    Null,
+    Bool(bool),
+    Integer(i64),
+    /// A fraction, or a number that does not fit into [`Value::Integer`].
+    Float(f64),
+    Text(String),
+    List(Vec<SpannedValue>),
+    Table(Vec<TableEntry>),
+}
+
+/// One `key = value`.
+#[derive(Clone, Debug)]
+pub(crate) struct TableEntry {
+    pub(crate) key: String,
+    pub(crate) start: usize,
+    pub(crate) node: SpannedValue,
+}
+
+impl SpannedValue {
+    /// Returns the kind of the value for messages.
+    pub(crate) fn kind_name(&self) -> &'static str {
+        match self.value {
+            PlanValue::Null => "null",
+            PlanValue::Bool(_) => "true or false",
+            PlanValue::Integer(_) => "a number",
+            PlanValue::Float(_) => "a fraction",
+            PlanValue::Text(_) => "a string",
+            PlanValue::List(_) => "a list",
+            PlanValue::Table(_) => "a table",
+        }
+    }
+
+    /// Moves all positions by `by`, so that the tree of one line becomes part of its file's tree.
+    pub(crate) fn shift_offsets(&mut self, by: usize) {
+        self.start += by;
+        self.end += by;
+        match &mut self.value {
+            PlanValue::List(items) => items.iter_mut().for_each(|it| it.shift_offsets(by)),
+            PlanValue::Table(entries) => entries.iter_mut().for_each(|it| {
+                it.start += by;
+                it.node.shift_offsets(by);
+            }),
+            _ => {}
+        }
+    }
+
+    /// Returns the value without positions.
+    pub(crate) fn to_json(&self) -> serde_json::Value {
+        use serde_json::Value as Json;
+        match &self.value {
+            PlanValue::Null => Json::Null,
+            PlanValue::Bool(it) => Json::Bool(*it),
+            PlanValue::Integer(it) => Json::from(*it),
+            PlanValue::Float(it) => Json::from(*it),
+            PlanValue::Text(it) => Json::String(it.clone()),
+            PlanValue::List(it) => it.iter().map(SpannedValue::to_json).collect(),
+            PlanValue::Table(it) => Json::Object(
+                it.iter()
+                    .map(|it| (it.key.clone(), it.node.to_json()))
+                    .collect(),
+            ),
+        }
+    }
+}
+
+/// Parses TOML.
+pub(crate) fn parse_toml(source: &SourceText) -> Result<SpannedValue, Diagnostic> {
+    use toml::Spanned;
+    use toml::de::{DeTable, DeValue};
+    fn table(it: &DeTable<'_>, span: std::ops::Range<usize>) -> SpannedValue {
+        let mut entries: Vec<TableEntry> = it
+            .iter()
+            .map(|(key, value)| TableEntry {
+                key: key.get_ref().to_string(),
+                start: key.span().start,
+                node: value_of(value),
+            })
+            .collect();
+        entries.sort_by_key(|it| it.start);
+        SpannedValue {
+            start: span.start,
+            end: span.end,
+            value: PlanValue::Table(entries),
+        }
+    }
+    fn value_of(it: &Spanned<DeValue<'_>>) -> SpannedValue {
+        let span = it.span();
+        let value = match it.get_ref() {
+            DeValue::String(it) => PlanValue::Text(it.to_string()),
+            DeValue::Integer(it) => match i64::from_str_radix(it.as_str(), it.radix()) {
+                Ok(it) => PlanValue::Integer(it),
+                Err(_) => PlanValue::Float(it.as_str().parse().unwrap_or(f64::MAX)),
+            },
+            DeValue::Float(it) => PlanValue::Float(it.as_str().parse().unwrap_or(f64::MAX)),
+            DeValue::Boolean(it) => PlanValue::Bool(*it),
+            DeValue::Datetime(it) => PlanValue::Text(it.to_string()),
+            DeValue::Array(it) => PlanValue::List(it.iter().map(value_of).collect()),
+            DeValue::Table(it) => return table(it, span),
+        };
+        SpannedValue {
+            start: span.start,
+            end: span.end,
+            value,
+        }
+    }
+    match DeTable::parse(&source.text) {
+        Ok(it) => Ok(table(it.get_ref(), 0..source.text.len())),
+        Err(error) => {
+            let at = error.span().map_or(0, |it| it.start);
+            let what = error.message().lines().collect::<Vec<_>>().join(", ");
+            Err(source.diagnostic(
+                at,
+                format!("this is not TOML: {what}"),
+                "write name = \"value\", as in subject = \"…\"",
+            ))
+        }
+    }
+}
+
+/// Parses JSON. serde_json checks the syntax; afterwards [`JsonWalker`] finds the positions.
+pub(crate) fn parse_json(source: &SourceText) -> Result<SpannedValue, Diagnostic> {
+    if let Err(error) = serde_json::from_str::<serde_json::Value>(&source.text) {
+        let words = error.to_string();
+        let what = words.split(" at line ").next().unwrap_or_default();
+        return Err(Diagnostic {
+            line: error.line().max(1),
+            column: error.column().max(1),
+            what: format!("this is not JSON: {what}"),
+            fix: "look for a missing comma, quote or bracket just before it".into(),
+        });
+    }
+    let mut walk = JsonWalker {
+        source,
+        offset: 0,
+        duplicate_key: None,
+    };
+    let node = walk.value();
+    walk.duplicate_key.map_or(Ok(node), Err)
+}
+
+/// Walks through a text that is known to be valid JSON.
+struct JsonWalker<'a> {
+    source: &'a SourceText,
+    offset: usize,
+    /// A key that appears twice in one object, which would lose one of the two values.
+    duplicate_key: Option<Diagnostic>,
+}
+
+impl JsonWalker<'_> {
+    fn remaining(&self) -> &str {
+        &self.source.text[self.offset..]
+    }
+
+    fn skip_whitespace(&mut self) {
+        self.offset += self.remaining().len()
+            - self
+                .remaining()
+                .trim_start_matches([' ', '\t', '\r', '\n'])
+                .len();
+    }
+
+    /// Skips a character if it comes next, and returns whether it did.
+    fn skip_if(&mut self, sign: char) -> bool {
+        self.skip_whitespace();
+        let found = self.remaining().starts_with(sign);
+        self.offset += usize::from(found);
+        found
+    }
+
+    fn value(&mut self) -> SpannedValue {
+        self.skip_whitespace();
+        let at = self.offset;
+        let value = match self.remaining().as_bytes().first() {
+            Some(b'{') => self.table(),
+            Some(b'[') => self.list(),
+            Some(b'"') => PlanValue::Text(self.text()),
+            _ => self.scalar(),
+        };
+        SpannedValue {
+            start: at,
+            end: self.offset,
+            value,
+        }
+    }
+
+    fn table(&mut self) -> PlanValue {
+        let mut entries: Vec<TableEntry> = Vec::new();
+        self.offset += 1;
+        while !self.remaining().is_empty() && !self.skip_if('}') {
+            let at = self.offset;
+            let key = self.text();
+            if entries.iter().any(|it| it.key == key) && self.duplicate_key.is_none() {
+                self.duplicate_key = Some(self.source.diagnostic(
+                    at,
+                    format!("duplicate key `{key}`"),
+                    "keep one of the two",
+                ));
+            }
+            let _colon = self.skip_if(':');
+            let node = self.value();
+            let _comma = self.skip_if(',');
+            entries.push(TableEntry {
+                key,
+                start: at,
+                node,
+            });
+        }
+        PlanValue::Table(entries)
+    }
+
+    fn list(&mut self) -> PlanValue {
+        let mut items = Vec::new();
+        self.offset += 1;
+        while !self.remaining().is_empty() && !self.skip_if(']') {
+            items.push(self.value());
+            let _comma = self.skip_if(',');
+        }
+        PlanValue::List(items)
+    }
+
+    fn text(&mut self) -> String {
+        let bytes = self.remaining().as_bytes();
+        let mut end = 1;
+        while end < bytes.len() && bytes[end] != b'"' {
+            end += if bytes[end] == b'\\' { 2 } else { 1 };
+        }
+        let end = (end + 1).min(bytes.len());
+        let text = serde_json::from_str(&self.remaining()[..end]).unwrap_or_default();
+        self.offset += end;
+        text
+    }
+
+    fn scalar(&mut self) -> PlanValue {
+        let word: String = self
+            .remaining()
+            .chars()
+            .take_while(|it| it.is_ascii_alphanumeric() || "+-.".contains(*it))
+            .collect();
+        self.offset += word.len().max(1);
+        match word.as_str() {
+            "null" => PlanValue::Null,
+            "true" => PlanValue::Bool(true),
+            "false" => PlanValue::Bool(false),
+            other => match other.parse() {
+                Ok(it) => PlanValue::Integer(it),
+                Err(_) => PlanValue::Float(other.parse().unwrap_or(f64::MAX)),
+            },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn json_and_toml_give_the_same_tree_with_places() {
+        let json_text = "{\n \"a\": [1, -2.5, \"x\\\"ü\", true, null],\n \"b\": {\"c\": {}}}";
+        let tree = parse_json(&SourceText::new("p.json", json_text)).unwrap();
+        assert_eq!(
+            tree.to_json(),
+            serde_json::from_str::<serde_json::Value>(json_text).unwrap()
+        );
+        let PlanValue::Table(entries) = &tree.value else {
+            panic!("{tree:?}")
+        };
+        assert_eq!(
+            (
+                &json_text[entries[1].start..entries[1].start + 3],
+                entries[1].key.as_str()
+            ),
+            ("\"b\"", "b")
+        );
+        let toml_text = "a = [1, -2.5, 'x']\n[b]\nc = {}\n[[d]]\ne = 0x10\n";
+        let tree = parse_toml(&SourceText::new("p.toml", toml_text)).unwrap();
+        assert_eq!(
+            tree.to_json(),
+            serde_json::json!({ "a": [1, -2.5, "x"], "b": { "c": {} }, "d": [{ "e": 16 }] })
+        );
+        assert!(
+            parse_json(&SourceText::new("p.json", "{\"a\":1,\"a\":2}"))
+                .is_err_and(|it| it.column == 8)
+        );
+    }
+}

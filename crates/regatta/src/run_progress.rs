@@ -1,0 +1,626 @@
+//! Follows a mission until it ends, for `regatta run` and its relatives.
+//!
+//! On a terminal a table is redrawn in place. Elsewhere each milestone is one line. Ctrl-C detaches
+//! and leaves the agents at work; a second Ctrl-C offers to stop them.
+
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::time::{Duration, Instant};
+
+use regatta_api::Call;
+use regatta_api::input;
+use regatta_api::view::{EventView, InboxView, MissionView, TaskView};
+use regatta_core::ids::{MissionId, TaskId};
+use regatta_core::task::TaskStatus;
+
+use crate::client::{CallReply, Client, EventStreamItem};
+use crate::commands::CommandContext;
+use crate::interrupt::Interrupts;
+use crate::output::{
+    self, CommandError, Output, command_error, first_line, format_table, short_duration,
+};
+
+/// The reason why following ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FollowEnd {
+    /// Nothing more happens without a person.
+    Settled,
+    TimedOut,
+    /// A person pressed Ctrl-C; the agents keep working.
+    Detached,
+    /// A person is needed, and the caller wanted to know.
+    PersonNeeded,
+}
+
+/// Whether following ends early because a person is needed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FollowUntil {
+    /// Never; follow until the mission has settled.
+    Settled,
+    /// As soon as a person is needed.
+    PersonNeeded,
+    /// When nothing goes on without a person.
+    OnlyPersonNeeded,
+}
+
+/// The largest number of rows in the live table.
+const MAX_ROWS: usize = 12;
+/// How long after the first Ctrl-C a second one counts.
+const SECOND_INTERRUPT_TIMEOUT: Duration = Duration::from_secs(2);
+/// Without a terminal, the longest silence before a line with the counts is printed.
+const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(60);
+/// How long to wait for another daemon after the daemon went away.
+const DAEMON_REPLACEMENT_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Follows a mission from a revision on. With `events`, each event of the mission is printed as a
+/// line of JSON.
+pub(crate) fn follow(
+    app: &CommandContext,
+    client: &Client,
+    first: CallReply<MissionView>,
+    after: u64,
+    events: bool,
+) -> Result<FollowEnd, CommandError> {
+    Ok(follow_from(app, client, first, after, (events, FollowUntil::Settled))?.0)
+}
+
+/// Follows a mission until a person is needed. Also returns the last revision that was shown, from
+/// which the next call continues.
+pub(crate) fn follow_until_needed(
+    app: &CommandContext,
+    client: &Client,
+    first: CallReply<MissionView>,
+    after: u64,
+    ends: FollowUntil,
+) -> Result<(FollowEnd, u64), CommandError> {
+    follow_from(app, client, first, after, (false, ends))
+}
+
+fn follow_from(
+    app: &CommandContext,
+    client: &Client,
+    first: CallReply<MissionView>,
+    after: u64,
+    (events, ends): (bool, FollowUntil),
+) -> Result<(FollowEnd, u64), CommandError> {
+    let id = first.data.mission.id;
+    let mut watch = Follower {
+        interrupts: Interrupts::install()?,
+        client,
+        id,
+        prints_events: events,
+        ends_when: ends,
+        is_person_needed: false,
+        table: LiveTable::new(&app.output),
+        deadline: app.timeout().map(|it| Instant::now() + it),
+        last_revision: after,
+        last_refresh: Instant::now(),
+        last_line: Instant::now(),
+        is_dirty: true,
+        settled_revision: first.data.settled.then_some(first.revision),
+        mission: first.data,
+    };
+    let ending = loop {
+        match watch.read_stream() {
+            Ok(Some(ending)) => break Ok(ending),
+            // The stream ended before the mission did, so look for another daemon.
+            Ok(None) => watch.wait_for_new_daemon()?,
+            Err(CommandError::Problem(it)) if it.code == "unreachable" => {
+                watch.wait_for_new_daemon()?
+            }
+            Err(CommandError::Exit(130)) => break Ok(FollowEnd::Detached),
+            Err(error) => break Err(error),
+        }
+    };
+    watch.table.clear();
+    if let Ok(FollowEnd::Detached) = ending {
+        on_detached(app, client, id, &mut watch.interrupts)?;
+    }
+    Ok((ending?, watch.last_revision))
+}
+
+/// Prints how to watch and how to stop. A second Ctrl-C asks whether to stop.
+fn on_detached(
+    app: &CommandContext,
+    client: &Client,
+    id: MissionId,
+    interrupts: &mut Interrupts,
+) -> Result<(), CommandError> {
+    interrupts.discard_pending();
+    app.output.print_note(&format!(
+        "detached; the agents keep working · watch them: regatta run --resume {id} · stop them: \
+        regatta stop {id}"
+    ));
+    let ask = app.can_ask_now();
+    if !ask && !app.global.no_input {
+        return Ok(()); // there is nobody to press it again
+    }
+    if ask {
+        app.output
+            .print_note("Ctrl-C again asks whether to stop them");
+    }
+    if !interrupts.wait_within(SECOND_INTERRUPT_TIMEOUT) {
+        return Ok(());
+    }
+    let stop = |drain: bool| -> Result<(), CommandError> {
+        let _stopped: CallReply<serde_json::Value> =
+            client.call(&Call::Stop(input::StopInput {
+                id: Some(id.to_string()),
+                drain,
+                again: false,
+            }))?;
+        let how = if drain {
+            "draining: nothing new starts"
+        } else {
+            "stopped; all work is kept"
+        };
+        app.output
+            .print_note(&format!("{how} · go on: regatta run --resume {id}"));
+        Ok(())
+    };
+    if !ask {
+        return stop(true);
+    }
+    let answer = interrupts.ask_person(&format!("stop {id} now? its work is kept [y/N]"));
+    match answer
+        .as_deref()
+        .map(|it| it.trim().to_ascii_lowercase())
+        .as_deref()
+    {
+        Some("y" | "yes") => stop(false),
+        _ => {
+            app.output.print_note("the agents keep working");
+            Ok(())
+        }
+    }
+}
+
+struct Follower<'a> {
+    interrupts: Interrupts,
+    client: &'a Client,
+    id: MissionId,
+    prints_events: bool,
+    ends_when: FollowUntil,
+    /// Whether a person is needed and following ends because of that.
+    is_person_needed: bool,
+    table: LiveTable<'a>,
+    deadline: Option<Instant>,
+    last_revision: u64,
+    last_refresh: Instant,
+    /// When the last line was printed without a terminal.
+    last_line: Instant,
+    is_dirty: bool,
+    /// The revision at which the mission settled. Events up to it are shown before following ends.
+    settled_revision: Option<u64>,
+    mission: MissionView,
+}
+
+impl Follower<'_> {
+    /// Reads events until following ends. Returns `None` if the stream ended first.
+    fn read_stream(&mut self) -> Result<Option<FollowEnd>, CommandError> {
+        self.table.draw(&self.mission);
+        let (client, after) = (self.client, self.last_revision);
+        let mut ending = None;
+        if self
+            .settled_revision
+            .is_some_and(|it| self.last_revision >= it)
+        {
+            return Ok(Some(FollowEnd::Settled));
+        }
+        client.stream_events(after, true, |seen| {
+            match seen {
+                EventStreamItem::Event(event) => self.on_event(&event)?,
+                EventStreamItem::Idle => self.on_idle(),
+            }
+            let pace = Duration::from_millis(if self.table.is_live { 250 } else { 50 });
+            if self.settled_revision.is_none()
+                && self.is_dirty
+                && self.last_refresh.elapsed() > pace
+            {
+                self.refresh()?;
+            }
+            if self
+                .settled_revision
+                .is_some_and(|it| self.last_revision >= it)
+            {
+                ending = Some(FollowEnd::Settled);
+            } else if self.is_person_needed {
+                ending = Some(FollowEnd::PersonNeeded);
+            } else if self.deadline.is_some_and(|it| Instant::now() > it) {
+                ending = Some(FollowEnd::TimedOut);
+            }
+            // A Ctrl-C before the stream was open has reached no other handler.
+            if self.interrupts.is_pending() {
+                return Err(CommandError::Exit(130));
+            }
+            Ok(ending.is_none())
+        })?;
+        Ok(ending)
+    }
+
+    fn refresh(&mut self) -> Result<(), CommandError> {
+        (self.is_dirty, self.last_refresh) = (false, Instant::now());
+        let got: CallReply<MissionView> =
+            self.client
+                .call_on_new_thread(Call::MissionShow(input::IdInput {
+                    id: self.id.to_string(),
+                }))?;
+        self.mission = got.data;
+        self.settled_revision = self.mission.settled.then_some(got.revision);
+        if self.ends_when != FollowUntil::Settled {
+            let asks: Vec<InboxView> = self
+                .client
+                .call_on_new_thread(Call::InboxList(input::ProjectFilter { project: None }))?
+                .data;
+            self.is_person_needed = needs_person(&self.mission, &asks, self.ends_when);
+        }
+        self.table.draw(&self.mission);
+        Ok(())
+    }
+
+    fn on_event(&mut self, event: &EventView) -> Result<(), CommandError> {
+        (self.is_dirty, self.last_revision) = (true, event.revision);
+        let ours = event.subject == self.id.to_string() || {
+            let task = task_of_event(event);
+            self.mission.tasks.iter().any(|it| Some(it.task.id) == task)
+        };
+        if !ours {
+            return Ok(());
+        }
+        if event.kind == "task.started"
+            && let (Some(task), Ok(time)) =
+                (task_of_event(event), event.time.parse::<jiff::Timestamp>())
+        {
+            self.table
+                .attempt_starts_unix_ms
+                .insert(task, u64::try_from(time.as_millisecond()).unwrap_or(0));
+        }
+        if self.prints_events {
+            let text = serde_json::to_string(event)
+                .map_err(|it| command_error("bug", it.to_string(), "please report this"))?;
+            self.table.out.print(&format!("{text}\n"))?;
+        } else if let Some(text) = milestone_line(event) {
+            self.table.print_milestone(&text);
+            self.last_line = Instant::now();
+        }
+        Ok(())
+    }
+
+    fn on_idle(&mut self) {
+        self.is_dirty |= self.last_refresh.elapsed() > Duration::from_secs(2);
+        if self.table.is_live {
+            self.table.draw(&self.mission); // the elapsed times have changed
+        } else if self.last_line.elapsed() > HEARTBEAT_INTERVAL {
+            self.last_line = Instant::now();
+            let now = jiff::Timestamp::now().to_string();
+            let time = now.get(11..19).unwrap_or_default();
+            self.table.out.print_note(&format!(
+                "{time} {} {}",
+                self.id,
+                state_counts(&self.mission)
+            ));
+        }
+    }
+
+    /// Waits for another daemon to replace the one that went away. Does not start one, because a
+    /// person may have stopped the daemon on purpose.
+    fn wait_for_new_daemon(&self) -> Result<(), CommandError> {
+        let patience = Instant::now() + DAEMON_REPLACEMENT_TIMEOUT;
+        while Instant::now() < patience {
+            if self.client.is_up() {
+                return Ok(());
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        Err(command_error(
+            "unreachable",
+            format!("the daemon went down while {} was under way", self.id),
+            format!("all work is kept; go on: regatta run --resume {}", self.id),
+        ))
+    }
+}
+
+/// Returns whether a task waits for a person or, with [`FollowUntil::OnlyPersonNeeded`], whether
+/// every open task does.
+fn needs_person(mission: &MissionView, asks: &[InboxView], ends: FollowUntil) -> bool {
+    let stands = |it: &TaskView| {
+        asks.iter()
+            .any(|ask| ask.is_blocking() && ask.task == Some(it.task.id))
+    };
+    let asked = |it: &TaskView| stands(it) || it.word == "review";
+    let over = |it: &TaskView| it.task.status.is_terminal();
+    let open = |id: &TaskId| {
+        mission
+            .tasks
+            .iter()
+            .any(|it| it.task.id == *id && !over(it))
+    };
+    let held_up =
+        |it: &TaskView| it.task.status.is_waiting() && it.task.blocked_by.iter().any(open);
+    let rests = |it: &TaskView| asked(it) || over(it) || held_up(it);
+    mission.tasks.iter().any(asked)
+        && (ends == FollowUntil::PersonNeeded || mission.tasks.iter().all(rests))
+}
+
+/// Returns the number of tasks per state, in one line.
+fn state_counts(mission: &MissionView) -> String {
+    let mut counts: Vec<(&str, usize)> = Vec::new();
+    for it in &mission.tasks {
+        match counts.iter_mut().find(|count| count.0 == it.word) {
+            Some(count) => count.1 += 1,
+            None => counts.push((&it.word, 1)),
+        }
+    }
+    counts
+        .iter()
+        .map(|(word, many)| format!("{many} {word}"))
+        .collect::<Vec<_>>()
+        .join(", ")
+}
+
+/// Waits until a task has landed or has left the queue. Returns `None` if the time ran out.
+pub(crate) fn wait_until_landed(
+    client: &Client,
+    id: TaskId,
+    after: u64,
+    timeout: Option<Duration>,
+) -> Result<Option<TaskView>, CommandError> {
+    let began = Instant::now();
+    let mut found = None;
+    client.stream_events(after.saturating_sub(1), true, |_| {
+        let task: TaskView = client
+            .call_on_new_thread(Call::Show(input::IdInput { id: id.to_string() }))?
+            .data;
+        let held = task
+            .waits
+            .first()
+            .is_some_and(|it| it.kind == regatta_core::schedule::WaitKind::Policy);
+        // A task that a person took over is checked before it is queued.
+        let is_checked = task.task.status == regatta_core::task::TaskStatus::Validating;
+        if (task.word != "landing" && !is_checked) || held {
+            found = Some(task);
+            return Ok(false);
+        }
+        Ok(timeout.is_none_or(|it| began.elapsed() < it))
+    })?;
+    Ok(found)
+}
+
+/// Returns the task of an event: its subject, or the task in its data.
+fn task_of_event(event: &EventView) -> Option<TaskId> {
+    let named = || event.data.get("task")?.as_str()?.parse().ok();
+    event.subject.parse().ok().or_else(named)
+}
+
+/// Returns the line for an event that is worth one.
+pub(crate) fn milestone_line(event: &EventView) -> Option<String> {
+    let text = |name: &str| {
+        event
+            .data
+            .get(name)
+            .and_then(|it| it.as_str())
+            .unwrap_or_default()
+            .to_owned()
+    };
+    let what = match event.kind.as_str() {
+        "task.started" => format!("started by {}", text("agent")),
+        "task.completed" if !text("landed").is_empty() => {
+            format!("landed {}", &text("landed")[..10.min(text("landed").len())])
+        }
+        "task.completed" => "done".into(),
+        "task.failed" => format!("failed: {}", text("reason")),
+        "task.cancelled" => format!("cancelled: {}", text("reason")),
+        "task.returned" => format!("will be tried again: {}", text("reason")),
+        "task.needs_human" => format!("needs you: {}", text("reason")),
+        "task.escaped" => {
+            let part = |name: &str| event.data.get("escape").and_then(|escape| escape.get(name));
+            let finding = part("finding")
+                .and_then(|it| it.as_str())
+                .unwrap_or_default();
+            let attempt = part("attempt")
+                .and_then(|it| it.as_str())
+                .unwrap_or_default();
+            match part("found").and_then(|it| it.as_str()) {
+                Some("said") => {
+                    format!("needs files outside its manifest: {finding} (regatta scope)")
+                }
+                _ => format!("{finding}; left out of its work but kept: regatta diff {attempt}"),
+            }
+        }
+        "approval.asked" => return request_line(event),
+        "task.warned" => format!("warning: {}", text("text")),
+        "mission.serialised" => format!(
+            "tasks that share files now run one after the other: {}",
+            text("reason")
+        ),
+        "landing.held" => format!("waits: {}", text("reason")),
+        _ => return None,
+    };
+    let time = event.time.get(11..19).unwrap_or(&event.time);
+    Some(format!("{time} {} {}", event.subject, first_line(&what)))
+}
+
+/// Returns the line for a question or a permission request, with the command that answers it.
+fn request_line(event: &EventView) -> Option<String> {
+    let approval = event.data.get("approval")?;
+    let (task, ask) = (approval.get("task")?.as_str()?, approval.get("ask")?);
+    let text = |it: &serde_json::Value, name: &str| {
+        it.get(name).and_then(|it| it.as_str()).map(first_line)
+    };
+    let (time, id) = (
+        event.time.get(11..19).unwrap_or(&event.time),
+        &event.subject,
+    );
+    let choices = ask
+        .get("choices")
+        .and_then(|it| it.as_array())
+        .map_or(&[][..], |it| &it[..]);
+    let named = (1..)
+        .zip(choices)
+        .filter_map(|(nth, it)| Some(format!("  {nth} {}", first_line(it.as_str()?))));
+    let named: String = named.collect();
+    let (what, way) = match text(ask, "text") {
+        Some(question) if named.is_empty() => (question, "regatta inbox -i".to_owned()),
+        Some(question) => (question + &named, format!("regatta answer {id} 1")),
+        None => {
+            let tool = ask.get("tool")?;
+            (
+                text(tool, "command").or_else(|| text(tool, "title"))?,
+                format!("regatta allow {id}"),
+            )
+        }
+    };
+    Some(format!("{time} {task} needs you: {id} {what} · {way}"))
+}
+
+struct LiveTable<'a> {
+    is_live: bool,
+    drawn_lines: usize,
+    out: &'a Output,
+    /// The start times of the attempts that started while we watched, by task.
+    attempt_starts_unix_ms: BTreeMap<TaskId, u64>,
+}
+
+impl LiveTable<'_> {
+    fn new(out: &Output) -> LiveTable<'_> {
+        LiveTable {
+            is_live: output::is_stdout_watched() && !out.is_json && out.quiet_level == 0,
+            drawn_lines: 0,
+            out,
+            attempt_starts_unix_ms: BTreeMap::new(),
+        }
+    }
+
+    fn clear(&mut self) {
+        if self.drawn_lines > 0 {
+            let _gone = write!(std::io::stderr(), "\r\x1b[{}A\x1b[J", self.drawn_lines);
+            self.drawn_lines = 0;
+        }
+    }
+
+    fn print_milestone(&mut self, text: &str) {
+        if self.is_live && text.contains(" started by ") {
+            return; // the table shows it
+        }
+        self.clear();
+        self.out.print_note(text);
+    }
+
+    fn draw(&mut self, mission: &MissionView) {
+        if !self.is_live {
+            return;
+        }
+        let urgency = |it: &TaskView| match it.word.as_str() {
+            _ if it.asks.is_some() => 0,
+            "needs you" => 0,
+            "working" => 1,
+            "landing" | "review" => 2,
+            "waiting" => 3,
+            _ => 4,
+        };
+        let mut tasks: Vec<&TaskView> = mission.tasks.iter().collect();
+        tasks.sort_by_key(|it| urgency(it));
+        let room =
+            output::window_height().map_or(MAX_ROWS, |it| it.saturating_sub(4).clamp(1, MAX_ROWS));
+        let rows: Vec<Vec<String>> = tasks
+            .iter()
+            .take(room)
+            .map(|it| self.task_row(it))
+            .collect();
+        let mut text = format_table(&rows);
+        if tasks.len() > room {
+            text += &format!(
+                "and {} more: {}\n",
+                tasks.len() - room,
+                state_counts(mission)
+            );
+        }
+        // A single write, so that the screen never shows an empty table.
+        let up = if self.drawn_lines > 0 {
+            format!("\r\x1b[{}A\x1b[J", self.drawn_lines)
+        } else {
+            String::new()
+        };
+        self.drawn_lines = text.lines().count();
+        let _gone = write!(std::io::stderr(), "{up}{text}");
+    }
+
+    /// Returns the cells of a task: id, state, subject, agent, elapsed time, tokens, current
+    /// activity.
+    fn task_row(&self, it: &TaskView) -> Vec<String> {
+        let task = &it.task;
+        let agent = task
+            .agent
+            .as_ref()
+            .or(task.assignee.as_ref())
+            .map_or("-".into(), ToString::to_string);
+        let running = matches!(task.status, TaskStatus::InProgress | TaskStatus::Validating);
+        let now = u64::try_from(jiff::Timestamp::now().as_millisecond()).unwrap_or(0);
+        let began = self
+            .attempt_starts_unix_ms
+            .get(&task.id)
+            .copied()
+            .unwrap_or(task.updated_unix_ms);
+        let worked = task.spent.wall_ms
+            + if running {
+                now.saturating_sub(began)
+            } else {
+                0
+            };
+        let elapsed = if worked > 0 {
+            short_duration(worked)
+        } else {
+            "-".into()
+        };
+        let tokens = match task.spent.usage.tokens() {
+            0 => "-".into(),
+            many => format_tokens(many),
+        };
+        let doing = match (it.word.as_str(), it.waits.first()) {
+            ("working", _) if task.status == TaskStatus::Validating => "validating".into(),
+            ("working", _) if it.asks.is_some() => {
+                first_line(it.live.as_deref().unwrap_or_default())
+            }
+            ("working", _) => first_line(&task.progress),
+            (_, Some(reason)) => first_line(&reason.text),
+            (_, None) => task.landed.as_ref().map_or_else(
+                || first_line(task.reason.as_deref().unwrap_or_default()),
+                |it| it.as_str()[..10].to_owned(),
+            ),
+        };
+        let state = self.out.format_state(if it.asks.is_some() {
+            "needs you"
+        } else {
+            &it.word
+        });
+        vec![
+            task.id.to_string(),
+            state,
+            first_line(&task.subject),
+            agent,
+            elapsed,
+            tokens,
+            doing,
+        ]
+    }
+}
+
+/// Formats a number of tokens: `812`, `12.4k`, `3.1M`.
+pub(crate) fn format_tokens(many: u64) -> String {
+    match many {
+        0..1_000 => many.to_string(),
+        1_000..1_000_000 => format!("{}.{}k", many / 1_000, many % 1_000 / 100),
+        _ => format!("{}.{}M", many / 1_000_000, many % 1_000_000 / 100_000),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn tokens_are_short() {
+        assert_eq!(
+            [0, 999, 1_000, 12_449, 3_160_000].map(super::format_tokens),
+            ["0", "999", "1.0k", "12.4k", "3.1M"]
+        );
+    }
+}

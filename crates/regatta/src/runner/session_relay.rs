@@ -1,0 +1,227 @@
+//! Supervises one program on this machine for a daemon elsewhere.
+//!
+//! What the program reports is sent to the daemon. The daemon's instructions for the program arrive
+//! as calls (see [`super`]) and are stored here, where the supervising code in regatta-engine reads
+//! them.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use regatta_api::Call;
+use regatta_api::input;
+use regatta_core::agent_protocol::{AgentEvent, RequestContent};
+use regatta_core::ids::AttemptId;
+use regatta_core::policy;
+use regatta_engine::ports::agents::{SessionInput, SessionSink};
+use regatta_engine::remote_site::SessionEvents;
+
+use super::daemon_client::DaemonCallError;
+use super::{RETRY_DELAY, RunnerProcess, lock};
+
+/// How long frequent reports, such as usage, may wait before they are sent.
+const MAX_REPORT_DELAY: Duration = Duration::from_secs(1);
+/// How many reports are collected before they are sent at the latest.
+const MAX_PENDING_REPORTS: usize = 200;
+
+/// The daemon's current instructions for a program, and whether the program is still supervised.
+pub(super) struct SupervisionState {
+    session_input: Mutex<SessionInput>,
+    silence_ms: AtomicU64,
+    should_continue: AtomicBool,
+    has_begun: AtomicBool,
+}
+
+impl SupervisionState {
+    /// Returns the state before the first instructions. Until they arrive, nothing is sent to the
+    /// program.
+    pub(super) fn new() -> SupervisionState {
+        SupervisionState {
+            session_input: Mutex::new(SessionInput {
+                should_hold_prompts: true,
+                ..SessionInput::default()
+            }),
+            silence_ms: AtomicU64::new(15 * 60_000),
+            should_continue: AtomicBool::new(true),
+            has_begun: AtomicBool::new(false),
+        }
+    }
+
+    /// Marks the program as supervised. Returns whether the caller is the first to do so.
+    pub(super) fn try_begin(&self) -> bool {
+        !self.has_begun.swap(true, Ordering::SeqCst)
+    }
+
+    /// Returns whether the program is supervised with this value.
+    pub(super) fn has_begun(&self) -> bool {
+        self.has_begun.load(Ordering::SeqCst)
+    }
+
+    /// Ends this supervision, and returns a new value with the same instructions for the next one.
+    pub(super) fn successor(&self) -> SupervisionState {
+        self.release();
+        SupervisionState {
+            session_input: Mutex::new(lock(&self.session_input).clone()),
+            silence_ms: AtomicU64::new(self.silence_ms.load(Ordering::SeqCst)),
+            should_continue: AtomicBool::new(true),
+            has_begun: AtomicBool::new(true),
+        }
+    }
+
+    pub(super) fn set_input(&self, wishes: SessionInput, silence_ms: u64) {
+        *lock(&self.session_input) = wishes;
+        self.silence_ms.store(silence_ms, Ordering::SeqCst);
+    }
+
+    /// Ends the supervision; the program keeps running.
+    pub(super) fn release(&self) {
+        self.should_continue.store(false, Ordering::SeqCst);
+    }
+
+    pub(super) fn should_continue(&self) -> bool {
+        self.should_continue.load(Ordering::SeqCst)
+    }
+}
+
+/// Sends the program's reports to the daemon, and collects those that may wait.
+pub(super) struct RelaySink<'a> {
+    runner: &'a RunnerProcess,
+    id: AttemptId,
+    supervision: &'a SupervisionState,
+    workspace: std::path::PathBuf,
+    pending: Mutex<(Vec<(u64, AgentEvent)>, Instant)>,
+}
+
+impl<'a> RelaySink<'a> {
+    pub(super) fn new(
+        runner: &'a RunnerProcess,
+        id: AttemptId,
+        supervision: &'a SupervisionState,
+        workspace: std::path::PathBuf,
+    ) -> RelaySink<'a> {
+        RelaySink {
+            runner,
+            id,
+            supervision,
+            workspace,
+            pending: Mutex::new((Vec::new(), Instant::now())),
+        }
+    }
+
+    /// Sends the collected reports.
+    pub(super) fn flush(&self) {
+        let heard = std::mem::take(&mut lock(&self.pending).0);
+        if !heard.is_empty() {
+            self.send_report(SessionEvents {
+                events: heard,
+                silent: None,
+            });
+        }
+        lock(&self.pending).1 = Instant::now();
+    }
+
+    /// Sends reports until the daemon has received them. If that fails nothing is lost, because the
+    /// next supervision reports everything again from the journal.
+    fn send_report(&self, words: SessionEvents) {
+        let Ok(words) = serde_json::to_value(&words) else {
+            return self.supervision.release();
+        };
+        while self.supervision.should_continue() {
+            let (runner, session) = (self.runner.name(), self.runner.session());
+            let ask = input::RunnerOutput {
+                runner,
+                session,
+                attempt: self.id,
+                words: words.clone(),
+            };
+            match self.runner.daemon.call::<bool>(&Call::RunnerSaid(ask)) {
+                Ok(true) => return self.runner.record_contact(),
+                Ok(false) => return self.supervision.release(),
+                Err(DaemonCallError::Refused(_)) if session != self.runner.session() => {}
+                Err(DaemonCallError::Refused(problem)) => {
+                    tracing::debug!(attempt = %self.id, "the daemon refused a report of the \
+                        program: {}", problem.message);
+                    return self.supervision.release();
+                }
+                Err(DaemonCallError::Unreachable(_)) => std::thread::sleep(RETRY_DELAY),
+            }
+        }
+    }
+
+    /// Returns a path relative to the workspace, because the daemon does not know where the
+    /// workspace is.
+    fn path_in_workspace(&self, path: &str) -> String {
+        let plain = policy::plain_path(path.strip_prefix("file://").unwrap_or(path));
+        match std::path::Path::new(&plain).strip_prefix(&self.workspace) {
+            Ok(inside) => inside.to_string_lossy().into_owned(),
+            Err(_) => plain,
+        }
+    }
+}
+
+impl SessionSink for RelaySink<'_> {
+    fn on_event(&self, n: u64, mut said: AgentEvent) {
+        if let AgentEvent::RequestMade(ask) = &mut said
+            && let RequestContent::Permission { tool, .. } = &mut ask.content
+        {
+            tool.paths = tool
+                .paths
+                .iter()
+                .map(|it| self.path_in_workspace(it))
+                .collect();
+        }
+        let waits = !said.changes_state()
+            || matches!(said, AgentEvent::Usage { .. } | AgentEvent::Context { .. });
+        let mut kept = lock(&self.pending);
+        // Usage only grows, so only the last report of a session matters.
+        if let (
+            Some((
+                _,
+                AgentEvent::Usage {
+                    session: before, ..
+                },
+            )),
+            AgentEvent::Usage { session, .. },
+        ) = (kept.0.last(), &said)
+            && before == session
+        {
+            kept.0.pop();
+        }
+        if said.changes_state() || matches!(said, AgentEvent::Message { .. }) {
+            kept.0.push((n, said));
+        }
+        let full = kept.0.len() >= MAX_PENDING_REPORTS;
+        drop(kept);
+        if !waits || full {
+            self.flush();
+        }
+    }
+
+    fn on_silence(&self, since: Option<Duration>) {
+        self.flush();
+        let since = since.map(|it| u64::try_from(it.as_millis()).unwrap_or(u64::MAX));
+        self.send_report(SessionEvents {
+            events: vec![],
+            silent: Some(since),
+        });
+    }
+
+    fn desired_input(&self) -> SessionInput {
+        let due = {
+            let kept = lock(&self.pending);
+            !kept.0.is_empty() && kept.1.elapsed() >= MAX_REPORT_DELAY
+        };
+        if due {
+            self.flush();
+        }
+        lock(&self.supervision.session_input).clone()
+    }
+
+    fn silence_threshold(&self) -> Duration {
+        Duration::from_millis(self.supervision.silence_ms.load(Ordering::SeqCst))
+    }
+
+    fn should_continue(&self) -> bool {
+        self.supervision.should_continue()
+    }
+}

@@ -1,0 +1,77 @@
+//! TLS connections to a daemon on another machine, for `--server https://…`.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+use tokio_rustls::rustls::crypto::ring;
+use tokio_rustls::rustls::pki_types::pem::PemObject;
+use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName};
+use tokio_rustls::rustls::{ClientConfig, RootCertStore};
+
+use crate::output::{CommandError, command_error};
+
+/// Files in which systems keep their trusted certificates.
+const CA_FILES: [&str; 3] = [
+    "/etc/ssl/certs/ca-certificates.crt",
+    "/etc/pki/tls/certs/ca-bundle.crt",
+    "/etc/ssl/cert.pem",
+];
+
+/// Starts TLS on a connection to `host:port`. Trusts the certificates in `REGATTA_TLS_CA`, or else
+/// those of the system.
+pub(crate) async fn connect_tls(
+    address: &str,
+    stream: TcpStream,
+) -> Result<TlsStream<TcpStream>, CommandError> {
+    let name = address
+        .rsplit_once(':')
+        .map_or(address, |it| it.0)
+        .trim_matches(['[', ']'])
+        .to_owned();
+    let name = ServerName::try_from(name).map_err(|it| {
+        command_error(
+            "unreachable",
+            format!("{address} is not a valid host: {it}"),
+            "write --server https://HOST:PORT",
+        )
+    })?;
+    let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .map_err(|it| command_error("bug", it.to_string(), "please report this"))?
+        .with_root_certificates(root_certificates()?)
+        .with_no_client_auth();
+    TlsConnector::from(Arc::new(config))
+        .connect(name, stream)
+        .await
+        .map_err(|it| {
+            command_error(
+                "no_tls",
+                format!("could not verify the certificate of {address}: {it}"),
+                "set REGATTA_TLS_CA to a PEM file with the certificate of its authority",
+            )
+        })
+}
+
+fn root_certificates() -> Result<RootCertStore, CommandError> {
+    let own = std::env::var_os("REGATTA_TLS_CA")
+        .filter(|it| !it.is_empty())
+        .map(PathBuf::from);
+    let system = || CA_FILES.iter().map(PathBuf::from).find(|it| it.is_file());
+    let mut roots = RootCertStore::empty();
+    if let Some(path) = own.or_else(system) {
+        let read: Result<Vec<_>, _> =
+            CertificateDer::pem_file_iter(&path).and_then(Iterator::collect);
+        let read = read.map_err(|it| {
+            command_error(
+                "bad_config",
+                format!("could not read {}: {it}", path.display()),
+                "it must be a PEM file of certificates",
+            )
+        })?;
+        roots.add_parsable_certificates(read);
+    }
+    Ok(roots)
+}

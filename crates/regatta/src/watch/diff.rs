@@ -1,0 +1,559 @@
+//! A task's diff in the terminal, line by line or side by side, and the comments on it.
+//!
+//! Text from patches is made safe to draw here.
+
+use regatta_core::ids::TaskId;
+use regatta_core::shell_quote::quote;
+
+use super::transcript::cut_line;
+
+/// The largest number of lines of a diff that are shown.
+const MAX_PATCH_LINES: usize = 20_000;
+
+/// How a person wants to see a diff.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct DiffViewOptions {
+    /// Show old and new lines side by side.
+    pub(super) is_split: bool,
+    /// Ignore differences in white space.
+    pub(super) ignores_whitespace: bool,
+    /// Show only the changes since the work was last sent back.
+    pub(super) is_since_review: bool,
+}
+
+/// The kind of a line of a diff.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum DiffRowKind {
+    Header,
+    Hunk,
+    Context,
+    Removed,
+    Added,
+}
+
+/// One line of a diff. `line` is its number in the new file, or in the old file for a removed line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct DiffRow {
+    pub(super) kind: DiffRowKind,
+    pub(super) text: String,
+    /// The index of the file.
+    file: usize,
+    line: Option<usize>,
+}
+
+/// The content of one line of the window.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum DiffViewLine<'a> {
+    Single(usize, &'a DiffRow),
+    /// A removed and an added line, side by side.
+    Pair(Option<(usize, &'a DiffRow)>, Option<(usize, &'a DiffRow)>),
+    /// A draft comment on the line above.
+    Draft(&'a str),
+}
+
+impl DiffViewLine<'_> {
+    pub(super) fn contains_row(&self, row: usize) -> bool {
+        match self {
+            DiffViewLine::Single(at, _) => *at == row,
+            DiffViewLine::Pair(left, right) => [left, right]
+                .iter()
+                .any(|it| it.is_some_and(|it| it.0 == row)),
+            DiffViewLine::Draft(_) => false,
+        }
+    }
+}
+
+/// A comment on one line, sent when the work is sent back.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct DraftComment {
+    pub(super) path: String,
+    pub(super) line: usize,
+    pub(super) text: String,
+}
+
+/// The draft comments on a task's work, until the work is sent back.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct DraftReview {
+    /// The comment on the whole work.
+    pub(super) overall: String,
+    pub(super) comments: Vec<DraftComment>,
+}
+
+impl DraftReview {
+    /// Sets the comment on a line, or on the whole work. An empty text deletes the comment.
+    pub(super) fn set_comment(&mut self, place: Option<(String, usize)>, text: &str) {
+        let text = text.trim();
+        let Some((path, line)) = place else {
+            text.clone_into(&mut self.overall);
+            return;
+        };
+        self.comments
+            .retain(|it| (&it.path, it.line) != (&path, line));
+        if !text.is_empty() {
+            self.comments.push(DraftComment {
+                path,
+                line,
+                text: text.to_owned(),
+            });
+        }
+        self.comments
+            .sort_by(|a, b| (&a.path, a.line).cmp(&(&b.path, b.line)));
+    }
+
+    pub(super) fn comment_at(&self, place: Option<&(String, usize)>) -> &str {
+        match place {
+            None => &self.overall,
+            Some((path, line)) => {
+                let here = |it: &&DraftComment| (&it.path, it.line) == (path, *line);
+                self.comments
+                    .iter()
+                    .find(here)
+                    .map_or("", |it| it.text.as_str())
+            }
+        }
+    }
+
+    pub(super) fn count(&self) -> usize {
+        self.comments.len() + usize::from(!self.overall.is_empty())
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.count() == 0
+    }
+
+    /// Returns the text to send: the comment on the whole, then one line per comment.
+    pub(super) fn message(&self) -> String {
+        let words = Some(self.overall.clone()).filter(|it| !it.is_empty());
+        let comments = self
+            .comments
+            .iter()
+            .map(|it| format!("{}:{}: {}", it.path, it.line, it.text));
+        words
+            .into_iter()
+            .chain(comments)
+            .collect::<Vec<_>>()
+            .join("\n")
+    }
+
+    /// Returns the command that sends the same comments.
+    pub(super) fn command(&self, task: TaskId) -> String {
+        let words = Some(&self.overall)
+            .filter(|it| !it.is_empty())
+            .map(|it| format!(" -m {}", quote(it)));
+        let comment = |it: &DraftComment| {
+            format!(
+                " --comment {}",
+                quote(&format!("{}:{}:{}", it.path, it.line, it.text))
+            )
+        };
+        let comments: String = self.comments.iter().map(comment).collect();
+        format!(
+            "regatta revise {task}{}{comments}",
+            words.unwrap_or_default()
+        )
+    }
+}
+
+/// The diff of a task's work.
+#[derive(Debug, Default)]
+pub(super) struct DiffPane {
+    pub(super) task: Option<TaskId>,
+    pub(super) rows: Vec<DiffRow>,
+    /// The path of each file, with the index of its first row.
+    pub(super) files: Vec<(String, usize)>,
+    /// The index of the row where the reader is.
+    pub(super) cursor: usize,
+    pub(super) problem: Option<String>,
+}
+
+impl DiffPane {
+    pub(super) fn from_patch(task: TaskId, patch: &str, how: DiffViewOptions) -> DiffPane {
+        let mut diff = DiffPane {
+            task: Some(task),
+            ..DiffPane::default()
+        };
+        let (mut old, mut new, mut inside) = (0, 0, false);
+        let total = patch.lines().count();
+        for it in patch.lines().take(MAX_PATCH_LINES) {
+            if let Some(names) = it.strip_prefix("diff --git ") {
+                let name = names.rsplit(" b/").next().unwrap_or(names);
+                diff.files.push((cut_line(name), diff.rows.len()));
+                inside = false;
+            } else if let Some((from, to)) = parse_hunk_header(it) {
+                (old, new, inside) = (from, to, true);
+            }
+            let (kind, line) = match it.bytes().next() {
+                Some(b'@') if inside && parse_hunk_header(it).is_some() => {
+                    (DiffRowKind::Hunk, None)
+                }
+                Some(b'+') if inside => (DiffRowKind::Added, Some(new)),
+                Some(b'-') if inside => (DiffRowKind::Removed, Some(old)),
+                Some(b' ') | None if inside => (DiffRowKind::Context, Some(new)),
+                _ => (DiffRowKind::Header, None),
+            };
+            (old, new) = match kind {
+                DiffRowKind::Added => (old, new + 1),
+                DiffRowKind::Removed => (old + 1, new),
+                DiffRowKind::Context => (old + 1, new + 1),
+                DiffRowKind::Header | DiffRowKind::Hunk => (old, new),
+            };
+            let file = diff.files.len().saturating_sub(1);
+            diff.rows.push(DiffRow {
+                kind,
+                text: cut_line(it),
+                file,
+                line,
+            });
+        }
+        if how.ignores_whitespace {
+            diff.join_whitespace_changes();
+        }
+        if total > MAX_PATCH_LINES {
+            let text = format!(
+                "… {} more lines: regatta diff {task}",
+                total - MAX_PATCH_LINES
+            );
+            diff.rows.push(DiffRow {
+                kind: DiffRowKind::Header,
+                text,
+                file: 0,
+                line: None,
+            });
+        }
+        diff
+    }
+
+    /// Turns pairs of removed and added lines that differ only in white space into unchanged lines.
+    fn join_whitespace_changes(&mut self) {
+        let bare = |it: &DiffRow| {
+            it.text
+                .chars()
+                .skip(1)
+                .filter(|it| !it.is_whitespace())
+                .collect::<String>()
+        };
+        let mut dropped = vec![false; self.rows.len()];
+        for (gone, come) in replacement_blocks(&self.rows) {
+            let mut from = come.start;
+            for one in gone {
+                let same =
+                    (from..come.end).find(|at| bare(&self.rows[*at]) == bare(&self.rows[one]));
+                let Some(same) = same else { continue };
+                dropped[one] = true;
+                self.rows[same].kind = DiffRowKind::Context;
+                self.rows[same].text.replace_range(..1, " ");
+                from = same + 1;
+            }
+        }
+        let before: Vec<usize> = dropped
+            .iter()
+            .scan(0, |sum, it| {
+                let at = *sum;
+                *sum += usize::from(*it);
+                Some(at)
+            })
+            .collect();
+        self.files
+            .iter_mut()
+            .for_each(|it| it.1 -= before.get(it.1).copied().unwrap_or(0));
+        let mut nth = 0;
+        self.rows.retain(|_| {
+            nth += 1;
+            !dropped[nth - 1]
+        });
+    }
+
+    pub(super) fn scroll(&mut self, by: isize) {
+        self.cursor = self
+            .cursor
+            .saturating_add_signed(by)
+            .min(self.rows.len().saturating_sub(1));
+    }
+
+    /// Moves to the next file, or with a negative number to the previous one.
+    pub(super) fn move_to_file(&mut self, by: isize) {
+        let mut starts = self.files.iter().map(|it| it.1);
+        let found = match by {
+            1.. => starts.find(|it| *it > self.cursor),
+            _ => starts.rfind(|it| *it < self.cursor),
+        };
+        self.cursor = found.unwrap_or(self.cursor);
+    }
+
+    /// Returns the line that a comment refers to: the reader's line, else the next changed line,
+    /// else the first changed line. Returns `None` if no line changed.
+    pub(super) fn comment_target(&self) -> Option<(String, usize)> {
+        let here = self.rows.get(self.cursor).filter(|it| it.line.is_some());
+        let changed = |it: &&DiffRow| matches!(it.kind, DiffRowKind::Added | DiffRowKind::Removed);
+        let row = here.or_else(|| self.rows.iter().skip(self.cursor).find(changed));
+        let row = row.or_else(|| self.rows.iter().find(changed))?;
+        Some((self.files.get(row.file)?.0.clone(), row.line?))
+    }
+
+    /// Returns the row below which a comment is shown. For a replaced line that is the new line.
+    fn row_of_comment(&self, it: &DraftComment) -> Option<usize> {
+        let here = |row: &DiffRow| {
+            row.line == Some(it.line) && self.files.get(row.file).is_some_and(|f| f.0 == it.path)
+        };
+        let new = self
+            .rows
+            .iter()
+            .position(|row| row.kind != DiffRowKind::Removed && here(row));
+        new.or_else(|| self.rows.iter().position(here))
+    }
+
+    /// Returns the visible lines around the reader's position, with their draft comments.
+    pub(super) fn view<'a>(
+        &'a self,
+        drafts: Option<&'a DraftReview>,
+        split: bool,
+        height: usize,
+    ) -> Vec<DiffViewLine<'a>> {
+        let said: Vec<(usize, &str)> = drafts.map_or_else(Vec::new, |it| {
+            it.comments
+                .iter()
+                .filter_map(|it| Some((self.row_of_comment(it)?, it.text.as_str())))
+                .collect()
+        });
+        // This range is larger than the window on each side, but small compared with a long diff.
+        let from = self.cursor.saturating_sub(2 * height);
+        let to = (self.cursor + 3 * height).min(self.rows.len());
+        let mut lines = Vec::new();
+        for it in if split {
+            self.split_lines(from, to)
+        } else {
+            self.unified_lines(from, to)
+        } {
+            lines.push(it);
+            lines.extend(
+                said.iter()
+                    .filter(|one| it.contains_row(one.0))
+                    .map(|one| DiffViewLine::Draft(one.1)),
+            );
+        }
+        let at = lines
+            .iter()
+            .position(|it| it.contains_row(self.cursor))
+            .unwrap_or(0);
+        let first = at
+            .saturating_sub(height / 3)
+            .min(lines.len().saturating_sub(height));
+        lines.into_iter().skip(first).take(height).collect()
+    }
+
+    fn unified_lines(&self, from: usize, to: usize) -> Vec<DiffViewLine<'_>> {
+        (from..to)
+            .filter_map(|at| Some(DiffViewLine::Single(at, self.rows.get(at)?)))
+            .collect()
+    }
+
+    fn split_lines(&self, from: usize, to: usize) -> Vec<DiffViewLine<'_>> {
+        let side = |at: usize, end: usize| {
+            (at < end)
+                .then(|| self.rows.get(at).map(|it| (at, it)))
+                .flatten()
+        };
+        let (mut lines, mut at) = (Vec::new(), from);
+        while let Some(row) = self.rows.get(at).filter(|_| at < to) {
+            if !matches!(row.kind, DiffRowKind::Removed | DiffRowKind::Added) {
+                lines.push(DiffViewLine::Single(at, row));
+                at += 1;
+                continue;
+            }
+            let middle = at + self.run_length(at, DiffRowKind::Removed);
+            let end = middle + self.run_length(middle, DiffRowKind::Added);
+            for nth in 0..(middle - at).max(end - middle) {
+                lines.push(DiffViewLine::Pair(
+                    side(at + nth, middle),
+                    side(middle + nth, end),
+                ));
+            }
+            at = end;
+        }
+        lines
+    }
+
+    fn run_length(&self, from: usize, kind: DiffRowKind) -> usize {
+        run_length(&self.rows, from, kind)
+    }
+}
+
+/// Returns how many consecutive rows have the given kind.
+fn run_length(rows: &[DiffRow], from: usize, kind: DiffRowKind) -> usize {
+    rows.iter()
+        .skip(from)
+        .take_while(|it| it.kind == kind)
+        .count()
+}
+
+/// Returns the ranges of removed lines with the added lines that replace them.
+fn replacement_blocks(rows: &[DiffRow]) -> Vec<(std::ops::Range<usize>, std::ops::Range<usize>)> {
+    let (mut all, mut at) = (Vec::new(), 0);
+    while at < rows.len() {
+        let middle = at + run_length(rows, at, DiffRowKind::Removed);
+        let end = middle + run_length(rows, middle, DiffRowKind::Added);
+        if middle > at && end > middle {
+            all.push((at..middle, middle..end));
+        }
+        at = end.max(at + 1);
+    }
+    all
+}
+
+/// Parses the old and the new line number of a hunk header: `@@ -12,3 +14,5 @@`.
+fn parse_hunk_header(line: &str) -> Option<(usize, usize)> {
+    let (old, rest) = line.strip_prefix("@@ -")?.split_once(" +")?;
+    let number = |it: &str| it.split([',', ' ']).next()?.parse().ok();
+    Some((number(old)?, number(rest)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PATCH: &str = "diff --git a/x b/x\n--- a/x\n+++ b/x\n@@ -9,3 +9,4 @@ fn it\n \
+        same\n-old\n+new\n+more\n last\n\
+        diff --git a/y b/y\n--- a/y\n+++ b/y\n@@ -1,2 +0,0 @@\n---gone\n-  two\n";
+
+    fn diff(how: DiffViewOptions) -> DiffPane {
+        DiffPane::from_patch(TaskId(9), PATCH, how)
+    }
+
+    fn texts(view: &[DiffViewLine<'_>]) -> Vec<String> {
+        let side =
+            |it: &Option<(usize, &DiffRow)>| it.map_or("", |it| it.1.text.as_str()).to_owned();
+        let text = |it: &DiffViewLine<'_>| match it {
+            DiffViewLine::Single(_, row) => row.text.clone(),
+            DiffViewLine::Pair(left, right) => format!("{}|{}", side(left), side(right)),
+            DiffViewLine::Draft(text) => format!("# {text}"),
+        };
+        view.iter().map(text).collect()
+    }
+
+    #[test]
+    fn a_diff_is_navigated_by_line_and_by_file() {
+        let mut it = diff(DiffViewOptions::default());
+        assert_eq!(it.files, [("x".to_owned(), 0), ("y".to_owned(), 9)]);
+        it.move_to_file(1);
+        assert_eq!(it.cursor, 9);
+        it.move_to_file(1);
+        assert_eq!(it.cursor, 9, "there is no next file");
+        it.move_to_file(-1);
+        assert_eq!(it.cursor, 0);
+        it.scroll(-5);
+        assert_eq!(it.cursor, 0);
+        it.scroll(500);
+        assert_eq!(it.cursor, 14);
+        assert_eq!(
+            texts(&it.view(None, false, 3)),
+            ["@@ -1,2 +0,0 @@", "---gone", "-  two"],
+            "the end is in view"
+        );
+        it.cursor = 6;
+        assert_eq!(
+            texts(&it.view(None, false, 3)),
+            ["-old", "+new", "+more"],
+            "the lines around the reader are in view"
+        );
+        assert_eq!(
+            texts(&it.view(None, true, 3)),
+            [" same", "-old|+new", "|+more"],
+            "side by side"
+        );
+        let long = DiffPane::from_patch(
+            TaskId(9),
+            &"+x\n".repeat(MAX_PATCH_LINES + 7),
+            DiffViewOptions::default(),
+        );
+        assert!(
+            long.rows
+                .last()
+                .is_some_and(|it| it.text.contains("7 more lines"))
+        );
+        assert_eq!(DiffPane::default().view(None, true, 5), []);
+    }
+
+    /// A comment refers to the reader's line. On a header it refers to the next changed line.
+    #[test]
+    fn a_comment_refers_to_a_line() {
+        let mut it = diff(DiffViewOptions::default());
+        let at = |it: &mut DiffPane, row: usize| {
+            it.cursor = row;
+            it.comment_target()
+                .map(|(path, line)| format!("{path}:{line}"))
+        };
+        let places = [
+            (0, "x:10"),
+            (4, "x:9"),
+            (5, "x:10"),
+            (6, "x:10"),
+            (7, "x:11"),
+            (8, "x:12"),
+            (9, "y:1"),
+            (14, "y:2"),
+        ];
+        for (row, wanted) in places {
+            assert_eq!(at(&mut it, row).as_deref(), Some(wanted), "row {row}");
+        }
+        assert_eq!(
+            DiffPane::from_patch(
+                TaskId(9),
+                "diff --git a/x b/x\nBinary files differ\n",
+                DiffViewOptions::default()
+            )
+            .comment_target(),
+            None
+        );
+
+        let mut drafts = DraftReview::default();
+        drafts.set_comment(Some(("y".into(), 2)), "why?");
+        drafts.set_comment(Some(("x".into(), 10)), " it's slow ");
+        drafts.set_comment(None, "nearly");
+        it.cursor = 6;
+        assert_eq!(
+            texts(&it.view(Some(&drafts), false, 3)),
+            ["-old", "+new", "# it's slow"],
+            "the comment is below the new line"
+        );
+        assert_eq!(drafts.message(), "nearly\nx:10: it's slow\ny:2: why?");
+        let cli = r"regatta revise T9 -m nearly --comment 'x:10:it'\''s slow' --comment 'y:2:why?'";
+        assert_eq!(drafts.command(TaskId(9)), cli);
+        assert_eq!(drafts.comment_at(Some(&("y".into(), 2))), "why?");
+        drafts.set_comment(Some(("y".into(), 2)), " ");
+        drafts.set_comment(Some(("x".into(), 10)), "");
+        drafts.set_comment(None, "");
+        assert!(
+            drafts.is_empty(),
+            "an empty text deletes a comment: {drafts:?}"
+        );
+    }
+
+    #[test]
+    fn white_space_changes_can_be_hidden() {
+        let patch = "diff --git a/x b/x\n@@ -1,3 +1,3 @@\n-a\n-b = 1\n-c\n+  a\n+b=1\n+d\ndiff \
+            --git a/y b/y\n@@ -1 +1 @@\n-e\n+f\n";
+        let mut it = DiffPane::from_patch(
+            TaskId(9),
+            patch,
+            DiffViewOptions {
+                ignores_whitespace: true,
+                ..DiffViewOptions::default()
+            },
+        );
+        let shown: Vec<&str> = it.rows.iter().map(|it| it.text.as_str()).collect();
+        let wanted = [
+            "diff --git a/x b/x",
+            "@@ -1,3 +1,3 @@",
+            "-c",
+            "   a",
+            " b=1",
+            "+d",
+        ];
+        assert_eq!(shown[..6], wanted);
+        it.move_to_file(1);
+        assert_eq!(
+            it.rows[it.cursor].text, "diff --git a/y b/y",
+            "the positions of files were adjusted"
+        );
+    }
+}

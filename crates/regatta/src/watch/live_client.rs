@@ -1,0 +1,99 @@
+//! Reads the daemon's live stream in a thread of its own. Reconnects when the stream breaks, but
+//! never starts a daemon.
+
+use std::sync::mpsc::Sender;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::client::{Client, LiveStreamItem};
+use crate::output::CommandError;
+
+use super::ScreenEvent;
+
+/// The longest silence before the connection counts as broken. The daemon sends a sign of life
+/// every five seconds.
+const SILENCE_TIMEOUT: Duration = Duration::from_secs(12);
+/// How long to wait before reconnecting.
+const RECONNECT_DELAY: Duration = Duration::from_millis(500);
+
+/// The topics that the screen needs. The thread checks them between two messages.
+#[derive(Clone, Default)]
+pub(super) struct WantedTopics(Arc<Mutex<String>>);
+
+impl WantedTopics {
+    pub(super) fn set(&self, topics: String) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = topics;
+    }
+
+    fn get(&self) -> String {
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+}
+
+/// Reads the stream and forwards its messages until the receiver is gone.
+pub(super) fn forward_stream(client: &Client, wanted: &WantedTopics, to: &Sender<ScreenEvent>) {
+    loop {
+        let why = match read_stream(client, wanted, to) {
+            Ok(StreamEnd::ReceiverGone) => return,
+            Ok(StreamEnd::TopicsChanged) => continue,
+            Ok(StreamEnd::Closed) => "the daemon closed the connection".to_owned(),
+            Ok(StreamEnd::Silent) => "the daemon does not respond".to_owned(),
+            Err(failed) => failed.message(),
+        };
+        if to.send(ScreenEvent::Disconnected(why)).is_err() {
+            return;
+        }
+        std::thread::sleep(RECONNECT_DELAY);
+    }
+}
+
+enum StreamEnd {
+    /// The receiver is gone.
+    ReceiverGone,
+    /// The screen needs other topics.
+    TopicsChanged,
+    Closed,
+    Silent,
+}
+
+fn read_stream(
+    client: &Client,
+    wanted: &WantedTopics,
+    to: &Sender<ScreenEvent>,
+) -> Result<StreamEnd, CommandError> {
+    let topics = wanted.get();
+    let mut heard = Instant::now();
+    let mut end = StreamEnd::Closed;
+    client.stream_live(&topics, |message| {
+        match message {
+            LiveStreamItem::Idle if heard.elapsed() > SILENCE_TIMEOUT => {
+                end = StreamEnd::Silent;
+                return false;
+            }
+            LiveStreamItem::Idle => {}
+            LiveStreamItem::Heartbeat => {
+                heard = Instant::now();
+                if to.send(ScreenEvent::Heartbeat).is_err() {
+                    end = StreamEnd::ReceiverGone;
+                    return false;
+                }
+            }
+            LiveStreamItem::Data { event, data } => {
+                heard = Instant::now();
+                if to.send(ScreenEvent::Message { event, data }).is_err() {
+                    end = StreamEnd::ReceiverGone;
+                    return false;
+                }
+            }
+        }
+        if wanted.get() != topics {
+            end = StreamEnd::TopicsChanged;
+            return false;
+        }
+        true
+    })?;
+    Ok(end)
+}

@@ -1,0 +1,289 @@
+//! The first hour on a machine without an agent's program. No message misleads, and each suggested
+//! command works.
+
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::world::{CommandOutput, TEST_TIMEOUT, World, run_command, wait_until};
+
+/// The programs of a machine without agents.
+const BASE_TOOLS: [&str; 5] = ["git", "sh", "env", "cat", "make"];
+
+/// Returns the path of a tool of this machine.
+fn find_tool(name: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path)
+        .map(|directory| directory.join(name))
+        .find(|program| program.is_file())
+}
+
+/// A machine on which only these agent programs are installed. Each program only prints its
+/// version.
+struct FreshMachine<'w> {
+    world: &'w World,
+    path: PathBuf,
+}
+
+impl FreshMachine<'_> {
+    fn new<'w>(world: &'w World, programs: &[&str]) -> FreshMachine<'w> {
+        let path = world.root.join("bin");
+        std::fs::create_dir(&path).unwrap();
+        for name in BASE_TOOLS {
+            if let Some(program) = find_tool(name) {
+                symlink(program, path.join(name)).unwrap();
+            }
+        }
+        for name in programs {
+            std::fs::write(path.join(name), "#!/bin/sh\necho 1.2.3\n").unwrap();
+            std::fs::set_permissions(path.join(name), PermissionsExt::from_mode(0o755)).unwrap();
+        }
+        FreshMachine { world, path }
+    }
+
+    fn command(&self, args: &[&str]) -> Command {
+        let mut command = self.world.command(args);
+        command.env("PATH", &self.path);
+        command
+    }
+
+    fn run(&self, args: &[&str]) -> CommandOutput {
+        run_command(self.command(args), None)
+    }
+
+    #[track_caller]
+    fn run_ok(&self, args: &[&str]) -> String {
+        let ran = self.run(args);
+        assert_eq!(ran.exit_code, 0, "{args:?}: {ran:?}");
+        ran.stdout
+    }
+}
+
+/// Returns a section of the README.
+fn readme_section(section: &str) -> String {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../README.md");
+    let text = std::fs::read_to_string(file).unwrap();
+    let (_, rest) = text.split_once(&format!("## {section}\n")).unwrap();
+    rest.split("\n## ").next().unwrap().to_owned()
+}
+
+/// Returns the text between `cat > NAME <<'PLAN'` and `PLAN` in the README's first five minutes.
+fn readme_plan(name: &str) -> String {
+    let text = readme_section("Five minutes");
+    let (_, plan) = text
+        .split_once(&format!("cat > {name} <<'PLAN'\n"))
+        .unwrap();
+    plan.split("\nPLAN\n").next().unwrap().to_owned() + "\n"
+}
+
+/// Without any agent program the messages name the commands that install one, and the demo that
+/// needs none.
+#[test]
+fn without_agent_programs_messages_name_the_installation_and_the_demo() {
+    let world = World::with_repo();
+    let machine = FreshMachine::new(&world, &[]);
+    let said = machine.run_ok(&["init"]);
+    assert!(!said.contains("router"), "{said}");
+    assert!(
+        said.contains("chat    regatta msg send shop '!help' lists what you can ask for"),
+        "{said}"
+    );
+    let said = machine.run_ok(&["provider"]);
+    let first = "not installed; each can be installed with:\n  claude          npm install -g \
+        @agentclientprotocol/";
+    assert!(said.starts_with(first), "{said}");
+
+    let ran = machine.run(&[
+        "agent",
+        "add",
+        "claude-1",
+        "--preset",
+        "claude",
+        "--max-tasks",
+        "2",
+    ]);
+    let expected = "error: The program `claude-agent-acp` of claude is not installed.\n  \
+                    hint Install it: npm install -g @agentclientprotocol/claude-agent-acp\n       \
+                    Or watch a rehearsal that needs no program: regatta demo\n       \
+                    Or register it all the same, with --anyway\n";
+    assert_eq!((ran.exit_code, ran.stderr.as_str()), (4, expected));
+
+    let plan = world.write_plan(&readme_plan("plan.toml"));
+    let ran = machine.run(&["run", &plan, "--wait"]);
+    assert_eq!(ran.exit_code, 4);
+    assert!(
+        ran.stderr.contains(
+            "regatta provider\n       or watch a rehearsal that needs none: regatta demo\n"
+        ),
+        "{}",
+        ran.stderr
+    );
+
+    let ran = machine.run(&["doctor"]);
+    assert_eq!(ran.exit_code, 0);
+    assert!(
+        ran.stdout
+            .contains("! providers  no agent program is installed"),
+        "{}",
+        ran.stdout
+    );
+    assert!(!ran.stdout.contains("no problems"), "{}", ran.stdout);
+}
+
+/// A plan without scripts is refused for scripted agents before it is shown. The error has a script
+/// that fits the first task and lands.
+#[test]
+fn a_scripted_run_without_scripts_is_refused_with_a_script_that_lands() {
+    let world = World::with_repo();
+    let machine = FreshMachine::new(&world, &[]);
+    machine.run_ok(&["init"]);
+    world.commit_all("Use regatta");
+    let text = "[[task]]\nsubject = \"Add a limiter\"\nfiles = [\"src/limit.rs\"]\n";
+    let plan = world.write_plan(text);
+    let ran = machine.run(&["run", &plan, "--agents", "scripted", "--wait"]);
+    assert_eq!((ran.exit_code, ran.stdout.as_str()), (4, ""), "{ran:?}");
+    assert!(
+        ran.stderr.starts_with(
+            "error: \"Add a limiter\" has no script, but its agent is a scripted agent\n"
+        ),
+        "{}",
+        ran.stderr
+    );
+    let (_, script) = ran.stderr.split_once("as in ").unwrap();
+    let script = script.lines().next().unwrap();
+    let plan = world.write_plan(&format!("{text}{script}\n"));
+    machine.run_ok(&["run", &plan, "--agents", "scripted", "--wait"]);
+    assert_eq!(world.read_file("src/limit.rs"), "Hello\n");
+}
+
+/// The rehearsal plan of the README lands unchanged.
+#[test]
+fn the_rehearsal_plan_of_the_readme_lands() {
+    let world = World::with_repo();
+    let machine = FreshMachine::new(&world, &[]);
+    machine.run_ok(&["init"]);
+    world.commit_all("Use regatta");
+    let plan = world.write_plan(&readme_plan("rehearsal.toml"));
+    let said = machine.run_ok(&["run", &plan, "--agents", "scripted", "--wait"]);
+    assert!(said.contains("2 of 2 landed"), "{said}");
+}
+
+/// With only Claude Code installed, the error names the complete command that works, and `agent
+/// add` reports the missing sign-in.
+#[test]
+fn with_only_claude_code_the_error_names_the_preset_that_works() {
+    let world = World::with_repo();
+    let machine = FreshMachine::new(&world, &["claude"]);
+    machine.run_ok(&["init"]);
+    let ran = machine.run(&["agent", "add", "claude-1", "--preset", "claude"]);
+    let now =
+        "       Or use what is installed: regatta agent add claude-1 --preset claude-native\n";
+    assert_eq!(ran.exit_code, 4);
+    assert!(ran.stderr.contains(now), "{}", ran.stderr);
+    let said = machine.run_ok(&["agent", "add", "claude-1", "--preset", "claude-native"]);
+    assert!(
+        said.contains(
+            "! claude-1 does not seem to be signed in\n  hint: sign in with claude /login\n"
+        ),
+        "{said}"
+    );
+    let key = "or add an API key: export ANTHROPIC_API_KEY=…; regatta agent add claude-1 --preset \
+               claude-native; \
+               regatta up --restart";
+    assert!(said.contains(key), "{said}");
+    let mut with_key = machine.command(&["agent", "add", "claude-1", "--preset", "claude-native"]);
+    with_key.env("ANTHROPIC_API_KEY", "sk-of-a-test");
+    let ran = run_command(with_key, None);
+    assert!(
+        ran.stdout
+            .contains("ANTHROPIC_API_KEY=… regatta up --restart"),
+        "the daemon lacks the variable: {ran:?}"
+    );
+    let mut up = machine.command(&["up", "--restart"]);
+    up.env("ANTHROPIC_API_KEY", "sk-of-a-test");
+    assert_eq!(run_command(up, None).exit_code, 0);
+    let said = machine.run_ok(&["agent", "show", "claude-1"]);
+    assert!(!said.contains('!'), "a warning is left: {said}");
+}
+
+/// `init` reports that `make test` cannot pass in a repository without a Makefile, before it fails
+/// every task.
+#[test]
+fn init_notes_a_check_that_cannot_pass() {
+    let world = World::with_repo();
+    let said = world.run_ok(&["init", "--validate", "make test"]);
+    let note = "note    `make test` cannot pass: there is no Makefile here (regatta init \
+        --validate 'sh ./test.sh')\n";
+    assert!(said.contains(note), "{said}");
+    world.write_file("Makefile", "test:\n\tsh ./test.sh\n");
+    assert!(
+        !world
+            .run_ok(&["init", "--validate", "make test"])
+            .contains("cannot pass")
+    );
+}
+
+/// `why` offers only commands that work for a task that needs a person because nothing changed.
+#[test]
+fn why_does_not_offer_to_land_a_task_without_changes() {
+    let world = World::with_project();
+    let plan = world.write_plan(
+        "[[task]]\nsubject = \"Write it\"\nfiles = [\"note.txt\"]\nscript = [{ say = \"done\" }]\n",
+    );
+    assert_eq!(
+        world
+            .run(&["run", &plan, "--agents", "scripted", "--wait"])
+            .exit_code,
+        3
+    );
+    assert!(wait_until(TEST_TIMEOUT, || world.run_json(&["show", "T1"])
+        ["word"]
+        == "needs you"));
+    let why = world.run_ok(&["why", "T1"]);
+    assert!(!why.contains("regatta land T1"), "{why}");
+    for way in [
+        "regatta logs T1",
+        "regatta retry T1",
+        "regatta task cancel T1",
+    ] {
+        assert!(why.contains(&format!("try    {way} ")), "{why}");
+    }
+    let diff = world.run_ok(&["diff", "T1"]);
+    assert!(diff.contains("changes of A1; T1 needs you\n"), "{diff}");
+    let logs = world.run_ok(&["logs", "T1"]);
+    assert!(logs.ends_with("done\n"), "{logs:?}");
+    let refused = world.run_refused(&["tell", "T99", "hello"], 1);
+    assert!(
+        refused["message"].as_str().unwrap().contains("T99"),
+        "{refused}"
+    );
+    world.run_ok(&["task", "cancel", "T1"]);
+    let refused = world.run_refused(&["tell", "T1", "hello"], 1);
+    assert_eq!(refused["message"], "T1 was already cancelled");
+}
+
+/// `why` names each answer to a task's permission request, with its meaning.
+#[test]
+fn why_names_each_answer_to_a_permission_request() {
+    let world = World::with_project();
+    let plan = world.write_plan(
+        "[[task]]\nsubject = \"Write it\"\nfiles = [\"note.txt\"]\n\
+         script = [{ permission = { what = \"npm install zod\" } }, { write = { path = \
+         \"note.txt\", text = \"x\" } }]\n",
+    );
+    world.run_ok(&["run", &plan, "--agents", "scripted", "--yes"]);
+    assert!(
+        wait_until(TEST_TIMEOUT, || world.run_json(&["inbox"])[0]["id"] == "Q1"),
+        "{}",
+        world.run_ok(&["why", "T1"])
+    );
+    let why = world.run_ok(&["why", "T1"]);
+    for way in [
+        "regatta allow Q1 ",
+        "regatta allow Q1 --for task",
+        "regatta deny Q1 ",
+    ] {
+        assert!(why.contains(&format!("try    {way}")), "{way}: {why}");
+    }
+    world.run_ok(&["allow", "Q1"]);
+}

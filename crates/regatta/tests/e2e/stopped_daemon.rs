@@ -1,0 +1,153 @@
+//! `regatta down` lasts until a person starts the daemon again. Commands that only read do not
+//! start it.
+
+use serde_json::json;
+
+use crate::world::{TEST_TIMEOUT, World, wait_until};
+
+/// Commands that only read.
+const READ_ONLY_COMMANDS: [&[&str]; 12] = [
+    &["status"],
+    &["inbox"],
+    &["show", "T1"],
+    &["why", "T1"],
+    &["queue"],
+    &["cost"],
+    &["logs", "T1"],
+    &["events"],
+    &["agent", "list"],
+    &["task", "list"],
+    &["claim", "list"],
+    &["mission", "list"],
+];
+
+#[test]
+fn read_only_commands_do_not_start_a_daemon_after_down() {
+    let world = World::with_project();
+    world.run_ok(&["agent", "add", "bot", "--runtime", "scripted"]);
+    let hangs = json!([{ "hang": true }]).to_string();
+    world.run_ok(&[
+        "add", "Hang", "--files", "a.txt", "--script", &hangs, "--assign", "bot",
+    ]);
+    assert!(
+        wait_until(TEST_TIMEOUT, || !world.foreign_processes().is_empty()),
+        "{}",
+        world.run_ok(&["why", "T1"])
+    );
+    world.run_ok(&["down"]);
+    for word in READ_ONLY_COMMANDS {
+        let refused = world.run_refused(word, 1);
+        assert_eq!(refused["code"], "down", "{word:?}: {refused}");
+        assert!(
+            refused["hint"].as_str().unwrap().contains("regatta up"),
+            "{word:?}: {refused}"
+        );
+    }
+    assert!(
+        world.processes().is_empty(),
+        "nothing was started: {:?}",
+        world.processes()
+    );
+
+    let doctor = world.run_ok(&["doctor"]);
+    assert!(
+        doctor.contains("not running") && doctor.contains("intact"),
+        "{doctor}"
+    );
+    assert!(
+        world.processes().is_empty(),
+        "doctor starts nothing: {:?}",
+        world.processes()
+    );
+
+    world.run_ok(&["up"]);
+    assert!(
+        wait_until(TEST_TIMEOUT, || !world.foreign_processes().is_empty()),
+        "{}",
+        world.run_ok(&["why", "T1"])
+    );
+    world.run_ok(&["stop", "T1"]);
+    // A command that changes something starts the daemon.
+    world.run_ok(&["down"]);
+    world.run_ok(&["add", "Later", "--files", "b.txt"]);
+    assert_eq!(world.run_json(&["show", "T2"])["status"], "unassigned");
+}
+
+/// The daemon stops even where the file that records a `down` cannot be written, as on a full disk.
+#[test]
+fn down_stops_the_daemon_even_if_it_cannot_be_recorded() {
+    let world = World::with_project();
+    std::fs::create_dir(world.data_dir.join("stopped")).unwrap();
+    for what in ["down; all work is kept", "the daemon was not running"] {
+        let ran = world.run(&["down"]);
+        assert!(ran.exit_code == 0 && ran.stdout.contains(what), "{ran:?}");
+        assert!(ran.stderr.contains("could not note"), "{ran:?}");
+        assert!(
+            world.processes().is_empty(),
+            "{:?}",
+            world.describe_foreign_processes()
+        );
+    }
+    // The daemon can be started again, too.
+    world.run_ok(&["up"]);
+    world.run_ok(&["status"]);
+}
+
+/// A read-only command during a `down` does not start another daemon.
+#[test]
+fn a_read_only_command_during_a_down_starts_no_daemon() {
+    let world = World::with_project();
+    std::thread::scope(|scope| {
+        let looks = scope.spawn(|| {
+            loop {
+                let ran = world.run(&["status", "--json"]);
+                if ran.exit_code != 0 {
+                    return ran;
+                }
+            }
+        });
+        world.run_ok(&["down"]);
+        let last = looks.join().unwrap();
+        assert!(last.stderr.contains("\"code\":\"down\""), "{last:?}");
+    });
+    assert!(world.processes().is_empty(), "{:?}", world.processes());
+}
+
+/// `doctor` creates nothing, and does not report that all is well when it has warnings.
+#[test]
+fn doctor_creates_nothing_and_counts_its_warnings() {
+    let world = World::with_repo();
+    let nowhere = world.root.join("not/there/yet");
+    let output = world
+        .command(&["doctor"])
+        .env("REGATTA_DATA_DIR", &nowhere)
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(
+        said.contains("created at the first start") && said.contains("none yet"),
+        "{said}"
+    );
+    assert!(
+        !world.root.join("not").exists(),
+        "doctor created the data directory: {said}"
+    );
+    let has_warnings = said.lines().any(|line| line.starts_with('!'));
+    assert_eq!(
+        said.contains("no problems"),
+        !has_warnings && output.status.success(),
+        "{said}"
+    );
+
+    world.write_file("README.md", "changed\n");
+    world.git(&["add", "-A"]);
+    let said = world.run(&["doctor"]).stdout;
+    assert!(
+        said.lines().any(|line| line.starts_with("! repo")),
+        "{said}"
+    );
+    assert!(
+        !said.contains("no problems") && said.contains("warning"),
+        "{said}"
+    );
+}

@@ -1,0 +1,108 @@
+// The dialog before an action: it asks for text, for the fields of an agent's form, or for a confirmation.
+
+import { type Signal, useSignal } from '@preact/signals';
+import { useLayoutEffect, useRef } from 'preact/hooks';
+import { useFocusRestore } from './focus-restore';
+import { plain } from './format';
+import { pending, perform } from './ui';
+import type { Form } from './views';
+
+/** Returns a form's values as a JSON object. Empty fields are left out. */
+export function formJson(form: Form, values: Record<string, string>): string {
+  const result: Record<string, unknown> = {};
+  for (const [name, field] of Object.entries(form.properties ?? {})) {
+    const text = values[name] ?? (field.default === undefined ? '' : String(field.default));
+    if (field.type === 'boolean') result[name] = text === 'true';
+    else if (text === '') continue;
+    else result[name] = field.type === 'number' || field.type === 'integer' ? Number(text) : text;
+  }
+  return JSON.stringify(result);
+}
+
+function Fields({ form, values }: { form: Form; values: Signal<Record<string, string>> }) {
+  const set = (name: string, text: string) => (values.value = { ...values.peek(), [name]: text });
+  return (
+    <>
+      {Object.entries(form.properties ?? {}).map(([name, field]) => {
+        const value = values.value[name] ?? (field.default === undefined ? '' : String(field.default));
+        const choices = field.enum?.map((value) => ({ const: value, title: value })) ?? field.oneOf;
+        const required = form.required?.includes(name) ?? false;
+        return (
+          <label key={name} class="field">
+            {plain(field.title ?? name, 100)}
+            {required && ' *'}
+            {field.description && <small>{plain(field.description, 300)}</small>}
+            {choices ? (
+              <select required={required} value={value} onChange={(event) => set(name, event.currentTarget.value)}>
+                <option value="" />
+                {choices.map((choice) => (
+                  <option key={choice.const} value={choice.const}>
+                    {plain(choice.title ?? choice.const, 100)}
+                  </option>
+                ))}
+              </select>
+            ) : field.type === 'boolean' ? (
+              <input type="checkbox" checked={value === 'true'} onChange={(event) => set(name, String(event.currentTarget.checked))} />
+            ) : field.type === 'number' || field.type === 'integer' ? (
+              <input type="number" step={field.type === 'integer' ? 1 : 'any'} required={required} value={value} onInput={(event) => set(name, event.currentTarget.value)} />
+            ) : (
+              <input type="text" required={required} value={value} onInput={(event) => set(name, event.currentTarget.value)} />
+            )}
+          </label>
+        );
+      })}
+    </>
+  );
+}
+
+/** The dialog for the pending action. Esc closes it without performing the action. */
+export function ConfirmDialog() {
+  useFocusRestore();
+  const action = pending.value;
+  const dialog = useRef<HTMLDialogElement>(null);
+  const text = useSignal('');
+  const values = useSignal<Record<string, string>>({});
+  useLayoutEffect(() => {
+    text.value = '';
+    values.value = {};
+    if (action && !dialog.current?.open) dialog.current?.showModal();
+    if (!action && dialog.current?.open) dialog.current.close();
+  }, [action]);
+  const send = async (event: Event) => {
+    event.preventDefault();
+    const action = pending.peek();
+    if (!action) return;
+    const answer = action.form ? formJson(action.form, values.peek()) : text.peek().trim();
+    if (action.words !== undefined && !answer) return;
+    pending.value = null;
+    await perform(action, answer);
+  };
+  return (
+    <dialog ref={dialog} class="ask" aria-label={action?.label ?? 'Question'} onClose={() => (pending.value = null)}>
+      {action && (
+        <form onSubmit={send}>
+          <h2>{plain(action.label, 80)}</h2>
+          {action.form ? (
+            <Fields form={action.form} values={values} />
+          ) : action.words !== undefined ? (
+            <textarea aria-label="Text" rows={4} value={text.value} onInput={(event) => (text.value = event.currentTarget.value)} autofocus />
+          ) : (
+            <p>Are you sure? This cannot be undone with one click.</p>
+          )}
+          <p class="cli">
+            same from a shell: <code>{plain(action.cli, 300)}</code>
+          </p>
+          <div class="row">
+            <button type="submit" class={`do first ${action.grave ? 'grave' : ''}`}>
+              {plain(action.label.replace('…', ''), 80)}
+            </button>
+            {/* Focus Close, so that a stray Enter does not confirm an action that cannot be undone. */}
+            <button type="button" class="do" autofocus={action.grave && action.words === undefined} onClick={() => (pending.value = null)}>
+              Close <kbd>Esc</kbd>
+            </button>
+          </div>
+        </form>
+      )}
+    </dialog>
+  );
+}

@@ -1,0 +1,11 @@
+// Costs as text.
+
+import { tokens, usd } from './format';
+import type { SpendSum } from './views';
+
+/** Formats a cost. Tokens without a reported price are never shown as free. */
+export function price(sum: SpendSum): string {
+  const { micro_usd, input, cached_input, cache_write, output } = sum.spent.usage;
+  if (micro_usd === undefined || micro_usd === null) return input + cached_input + cache_write + output > 0 ? 'no price reported' : '–';
+  return sum.unpriced ? `${usd(micro_usd)} + ${tokens(sum.unpriced)} tok unpriced` : usd(micro_usd);
+}

@@ -1,0 +1,134 @@
+// A large fleet: one cell per agent, and the states per provider over the last hour. Also the table of any fleet.
+
+import { Component } from 'preact';
+import { age, plain } from '../format';
+import { topic } from '../live/client';
+import { navigate } from '../route';
+import { Age, Glyph, Mark, Table, TaskLink, clock } from '../ui';
+import { type DisplayState, type Lane, type ProviderHistory, STATES } from '../views';
+import { LEGEND, byUrgency } from './lanes';
+
+export function AgentTable({ lanes }: { lanes: Lane[] }) {
+  return (
+    <Table heads={['Agent', 'State', 'Task', 'Activity', 'For']}>
+      {[...lanes].sort(byUrgency).map((lane) => (
+        <tr key={lane.agent} data-row tabIndex={0}>
+          <td>
+            <a href={`/agents/${lane.agent}`}>{lane.agent}</a>
+          </td>
+          <td>
+            <Mark at={lane.at} />
+          </td>
+          <td>{lane.task && <TaskLink id={lane.task} />}</td>
+          <td>{plain(lane.text, 120)}</td>
+          <td>
+            <Age since={lane.since_wall} />
+          </td>
+        </tr>
+      ))}
+    </Table>
+  );
+}
+
+/** The cell of one agent. Entities are replaced, never mutated, so a cell renders again only if its entity is another
+ * object. Rendered nodes are not cached, because a reused node keeps every tree it was part of in memory. */
+class Cell extends Component<{ lane: Lane }> {
+  shouldComponentUpdate(next: { lane: Lane }) {
+    return next.lane !== this.props.lane;
+  }
+
+  render({ lane }: { lane: Lane }) {
+    return (
+      <i class={`cell at-${lane.at}`} title={`${lane.agent}: ${STATES[lane.at].word} ${lane.task ?? ''} ${plain(lane.text, 100)}`} onClick={() => lane.task && navigate(`/t/${lane.task}`)}>
+        {STATES[lane.at].glyph}
+      </i>
+    );
+  }
+}
+
+export function AgentGrid({ lanes }: { lanes: Lane[] }) {
+  const sorted = [...lanes].sort(byUrgency);
+  const counts = LEGEND.map((at) => [at, lanes.filter((lane) => lane.at === at).length] as const).filter((entry) => entry[1] > 0);
+  const urgent = sorted.filter((lane) => lane.at === 'failed' || lane.at === 'needs').slice(0, 12);
+  const shares = topic('shares').all<ProviderHistory>();
+  const slots = minutesFor(shares, clock.value);
+  return (
+    <>
+      <p class="counts">{counts.map(([at, count]) => `${count} ${STATES[at].word}`).join(' · ')}</p>
+      <div class="cells" role="img" aria-label={`One cell for each agent, most urgent first: ${counts.map(([at, count]) => `${count} ${STATES[at].word}`).join(', ')}`}>
+        {sorted.map((lane) => (
+          <Cell key={lane.agent} lane={lane} />
+        ))}
+      </div>
+      {urgent.length > 0 && (
+        <ul class="urgent">
+          {urgent.map((lane) => (
+            <li key={lane.agent}>
+              <Glyph at={lane.at} /> {lane.agent} {lane.task && <TaskLink id={lane.task} />} {plain(lane.text, 100)}
+            </li>
+          ))}
+        </ul>
+      )}
+      {shares.length > 0 && (
+        <p class="axis" aria-hidden="true">
+          {[0, 1, 2, 3, 4].map((index) => (
+            <span key={index}>-{age(Math.round(slots * (1 - index / 5) * 60) * 1_000)}</span>
+          ))}
+          <span>now</span>
+        </p>
+      )}
+      {shares.map((shares) => (
+        <ProviderShare key={shares.provider} shares={shares} slots={slots} />
+      ))}
+    </>
+  );
+}
+
+const STATE_ORDER: DisplayState[] = ['failed', 'needs', 'waiting', 'landing', 'review', 'working', 'idle', 'offline', 'landed'];
+const STACK_ORDER: DisplayState[] = ['working', 'review', 'landing', 'waiting', 'needs', 'failed'];
+
+/** Returns one SVG path per state, so that an hour of a fleet needs only a few elements. */
+export function stackedPaths(minutes: [number, number[]][], lanes: number, now: number, width: number, height: number, slots = 60): Map<DisplayState, string> {
+  const paths = new Map<DisplayState, string>();
+  const slot = width / slots;
+  const first = Math.floor(now / 60_000) - slots + 1;
+  for (const [wall, counts] of minutes) {
+    const index = Math.floor(wall / 60_000) - first;
+    if (index < 0 || index >= slots) continue;
+    let y = height;
+    for (const at of STACK_ORDER) {
+      const tall = ((counts[STATE_ORDER.indexOf(at)] ?? 0) / Math.max(1, lanes)) * height;
+      if (tall <= 0) continue;
+      y -= tall;
+      paths.set(at, `${paths.get(at) ?? ''}M${(index * slot).toFixed(1)} ${y.toFixed(1)}h${(slot - 0.6).toFixed(1)}v${tall.toFixed(1)}h-${(slot - 0.6).toFixed(1)}z`);
+    }
+  }
+  return paths;
+}
+
+/** Returns how many minutes to show, so that the data fills most of them. */
+export function minutesFor(shares: ProviderHistory[], now: number): number {
+  const first = Math.min(now, ...shares.flatMap((shares) => shares.minutes[0]?.[0] ?? []));
+  const past = Math.floor(now / 60_000) - Math.floor(first / 60_000) + 1;
+  return [5, 10, 20, 30].find((minutes) => minutes >= past) ?? 60;
+}
+
+function ProviderShare({ shares, slots }: { shares: ProviderHistory; slots: number }) {
+  const height = 44;
+  const width = 800;
+  const last = shares.minutes[shares.minutes.length - 1]?.[1] ?? [];
+  const counts = STACK_ORDER.map((at) => [at, last[STATE_ORDER.indexOf(at)] ?? 0] as const).filter((entry) => entry[1] > 0);
+  return (
+    <div class="share">
+      <div>
+        {shares.provider}
+        <small>{shares.lanes} lanes</small>
+      </div>
+      <svg viewBox={`0 0 ${width} ${height}`} preserveAspectRatio="none" height={height} role="img" aria-label={`${shares.provider}, last ${slots} minutes; now ${counts.map(([at, count]) => `${count} ${STATES[at].word}`).join(', ')}`}>
+        {[...stackedPaths(shares.minutes, shares.lanes, clock.value, width, height, slots)].map(([at, d]) => (
+          <path key={at} class={`at-${at}`} d={d} />
+        ))}
+      </svg>
+    </div>
+  );
+}

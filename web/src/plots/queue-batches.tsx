@@ -1,0 +1,87 @@
+// The batches of a merge queue. Landings that are tested together share one cell; a failed batch is set apart.
+
+import { plain } from '../format';
+import { TaskLink } from '../ui';
+import type { Batch, Landing, MergeQueue } from '../views';
+import { TrunkCell } from './queue';
+
+const MAX_BATCHES = 6;
+const MAX_BATCH_MEMBERS = 6;
+
+const BUSY_RIDES = ['testing', 'moving'];
+
+/** Returns the first `maxBatches` batches with their landings, and the number of landings in the other batches. */
+export function visibleBatches(queue: MergeQueue, maxBatches: number): { batches: [Batch, Landing[]][]; more: number } {
+  const landings = new Map(queue.queue.map((landing) => [landing.landing, landing]));
+  const batches: [Batch, Landing[]][] = [];
+  let shownCount = 0;
+  for (const batch of queue.batches ?? []) {
+    if (batches.length >= maxBatches) break;
+    const members = batch.cars.flatMap((id) => landings.get(id) ?? []);
+    shownCount += members.length;
+    batches.push([batch, members]);
+  }
+  return { batches, more: queue.queue.length - shownCount };
+}
+
+function BatchMember({ landing }: { landing: Landing }) {
+  return (
+    <li class="carriage">
+      <TaskLink id={landing.task} /> <span>{plain(landing.subject, 60)}</span>
+      {landing.fixups > 0 && <small>fix-up {landing.fixups} of 3</small>}
+    </li>
+  );
+}
+
+/** Returns the base on which a batch is tested, as text. */
+function baseText(batch: Batch): string {
+  if (batch.on) return `on top of ${batch.on}`;
+  return ['testing', 'moving', 'passed'].includes(batch.ride) ? 'on the trunk' : '';
+}
+
+/** Returns why a batch failed, or why its only landing waits. */
+function reasonText(batch: Batch, members: Landing[]): string {
+  if (batch.failed) {
+    const firstLine = batch.failed.split('\n')[0] ?? '';
+    return members.length > 1 ? `one of these fails: ${firstLine}` : firstLine;
+  }
+  const isRunning = BUSY_RIDES.includes(batch.ride) || batch.ride === 'passed';
+  return members.length === 1 && !isRunning ? (members[0]?.detail ?? '') : '';
+}
+
+function BatchCell({ batch, members }: { batch: Batch; members: Landing[] }) {
+  const isBusy = BUSY_RIDES.includes(batch.ride);
+  const isBad = batch.ride === 'searching' || batch.ride === 'held';
+  const base = baseText(batch);
+  const why = reasonText(batch, members);
+  return (
+    <li class={`car ${isBad ? 'bad' : ''} ${isBusy ? 'busy' : ''} ${batch.failed ? 'parted' : ''} ride-${batch.ride}`}>
+      <div>
+        {batch.state} {members.length > 1 && <small class="many-cars">{members.length} together</small>}
+      </div>
+      <ol class="cars-of">
+        {members.slice(0, MAX_BATCH_MEMBERS).map((landing) => (
+          <BatchMember key={landing.landing} landing={landing} />
+        ))}
+        {members.length > MAX_BATCH_MEMBERS && <li class="carriage dim">{members.length - MAX_BATCH_MEMBERS} more</li>}
+      </ol>
+      {why && <small>{plain(why, 90)}</small>}
+      {base && <small class="base">{base}</small>}
+      {isBusy && <span class="pulse" aria-hidden="true" />}
+    </li>
+  );
+}
+
+/** The trunk, followed by the batches in merge order. */
+export function QueueBatches({ queue, maxBatches = MAX_BATCHES }: { queue: MergeQueue; maxBatches?: number }) {
+  const { batches, more } = visibleBatches(queue, maxBatches);
+  return (
+    <ol class="train" tabIndex={0} aria-label={`Merge queue of ${queue.project}`}>
+      <TrunkCell queue={queue} />
+      {batches.map(([batch, members]) => (
+        <BatchCell key={batch.cars[0]} batch={batch} members={members} />
+      ))}
+      {more > 0 && <li class="car">{more} more</li>}
+    </ol>
+  );
+}
