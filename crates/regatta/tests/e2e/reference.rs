@@ -1,6 +1,8 @@
-//! Compares the pages of `docs/reference` with the program that they describe.
+//! Compares pages of the documentation with the program that they describe.
 
 use std::path::Path;
+
+use crate::world::World;
 
 // The generator belongs to `cargo xtask reference`, which writes the same pages.
 #[path = "../../../../xtask/src/reference/pages.rs"]
@@ -25,4 +27,24 @@ fn the_reference_pages_describe_this_program() {
             "docs/reference/{name} is out of date: cargo xtask reference --write"
         );
     }
+}
+
+#[test]
+fn plans_on_the_pages_have_no_problems() {
+    let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs");
+    let world = World::new();
+    let mut count = 0;
+    for page in ["plans.md", "quickstart.md", "recipes/three-agents.md"] {
+        let text = std::fs::read_to_string(docs.join(page)).unwrap();
+        for block in text.split("```toml\n").skip(1) {
+            let plan = block.split("\n```").next().unwrap();
+            if plan.contains("[[task]]") {
+                count += 1;
+                world.write("plan.toml", plan);
+                let checked = world.ok(&["plan", "check", "plan.toml"]);
+                assert!(checked.contains("no problems"), "{page}: {checked}\n{plan}");
+            }
+        }
+    }
+    assert!(count >= 3, "only {count} plans were found");
 }
