@@ -40,8 +40,8 @@ fn plans_on_the_pages_have_no_problems() {
             let plan = block.split("\n```").next().unwrap();
             if plan.contains("[[task]]") {
                 count += 1;
-                world.write("plan.toml", plan);
-                let checked = world.ok(&["plan", "check", "plan.toml"]);
+                world.write_file("plan.toml", plan);
+                let checked = world.run_ok(&["plan", "check", "plan.toml"]);
                 assert!(checked.contains("no problems"), "{page}: {checked}\n{plan}");
             }
         }
